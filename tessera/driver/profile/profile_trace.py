@@ -7,18 +7,17 @@ told apart, beside a busy neighbour for slices, and transfers by size. The stage
 1. `load`: the trace, as a `Program`.
 2. `parse_gpus`, `find_card`: what the devices are called, and which GPU of this machine each is.
 3. `timer_of`: the kernel graph and the contents, for all devices (`timer`).
-4. `_measure_device`, for each: all code of steps that have several variants there, then every step
-   (with the fastest), the whole trace, transfers, and beside a neighbour.
+4. `_measure_device`, for each device: all variants of steps that have several there, then every
+   step (with its fastest variant), the whole trace, transfers, and times beside a neighbour.
 5. The record of the machine, and all rows.
 
-The time that plans use lies between warm and cold: at the same share of the way for all steps, such
-that they add up to what the whole trace takes. Where that takes longer than all steps cold, the
-rest is what it takes to get from one step to the next (another kernel, other code): every step has
-an equal part of it. The same holds for the times beside a neighbour.
+The time that plans use lies between warm and cold, at the same fraction for all steps, such that
+the steps add up to the time of the whole trace. If the whole trace takes longer than all steps
+cold, the rest is the cost of going from one step to the next (another kernel, other code): every
+step has an equal part of it. The same holds for the times beside a neighbour.
 
-What a request takes on a device when it and the rest of its GPU are busy for long is measured too,
-where there is memory for that: with one request at a time each (`steady_ns`) and with two
-(`together_ns`).
+If memory allows, the time of a request on a device while it and the rest of its GPU stay busy is
+measured too: with one request at a time each (`steady_ns`) and with two (`together_ns`).
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ __all__ = [
 ]
 
 _LEAST_NS = 0.1
-# Twice as many requests at a time are tried as long as each takes no more than this part of what it
-# took before: then the device was not full.
+# The number of requests at a time is doubled as long as each takes no more than this share of its
+# time at the last number: then the device was not full.
 _NOT_FULL, _MOST_SLOTS = 0.6, 8
-# What a profile holds of its devices, each a list of rows.
+# The lists of a profile, each with rows for all devices.
 _LISTS = ("rows", "wholes", "transfers")
 
 
@@ -74,13 +73,13 @@ def profile(
     on_progress: OnProgress | None = None,
     driver: Driver | None = None,
 ) -> dict[str, object]:
-    """The profile of a trace as JSON data; `on_progress` hears how far it is."""
+    """The profile of a trace as JSON data; `on_progress` is called with the progress."""
     from tessera.backend.cuda.doctor import driver_version
     from tessera.backend.cuda.measure.host_calls import host_byte_ns, host_call_ns
     from tessera.backend.cuda.targets import open_driver
 
     program = load(path)
-    # What is named twice is measured once.
+    # A device that is named twice is measured once.
     named = {(entry.gpu.key, entry.sms): entry for entry in parse_gpus(options.devices)}
     entries = tuple(named.values())
     driver = open_driver(driver)
@@ -152,9 +151,9 @@ def _measure_device(
 
 
 def busy_times(timer: TraceTimer, entry: GpuEntry, ordinal: int) -> dict[str, float | None]:
-    """What a request takes on a device that is busy for long: alone there, and among others.
+    """The time of a request on a device that stays busy: alone there, and among others.
 
-    Among as many as it takes to fill the device; None where it cannot be measured.
+    "Others" are as many requests as fill the device; None if it cannot be measured.
     """
     steady = before = timer.together(entry, ordinal, 1)
     together, slots = timer.together(entry, ordinal, 2), 2
@@ -178,7 +177,7 @@ def _share(times: DeviceTimes) -> tuple[float, float]:
 
 
 def _others(variants: dict[str, StepTimes], arch: str) -> dict[str, StepTimes]:
-    """The code that is slower than the one that was taken."""
+    """The variants that are slower than the chosen one."""
     return {code: timed for code, timed in variants.items() if code != arch}
 
 
@@ -207,7 +206,7 @@ def _row(
 
 
 def _rounded(ns: float) -> float:
-    """A time as its file holds it: never none at all, which no plan could use."""
+    """A time as the file holds it: never 0, which no plan could use."""
     return max(round(ns, 1), _LEAST_NS)
 
 

@@ -1,4 +1,4 @@
-"""What measures a trace on devices of this machine: its graph, its contents, its backends.
+"""Measures a trace on devices of this machine: its graph, its contents, its backends.
 
 In: a `Program` and `ProfileOptions`. Out: a `TraceTimer`; `measure` and `together` give the times
 of a device. `profile` is the pipeline around it.
@@ -46,7 +46,7 @@ _FILLED = (Role.WEIGHT, Role.INPUT, Role.STATE)
 def timer_of(
     program: Program, path: str | os.PathLike[str], options: ProfileOptions, driver: Driver
 ) -> TraceTimer:
-    """What measures a trace, with its contents."""
+    """The timer of a trace, with its contents."""
     graph = analysis_manager(program, _folder(path), options.data_root).get(Dependences).graph
     return TraceTimer(driver, program, graph, _contents(program, path, options), options)
 
@@ -70,16 +70,16 @@ class ProfileOptions:
 
 @dataclass(frozen=True, slots=True)
 class TraceTimer:
-    """What all devices measure."""
+    """Measures a trace on any device."""
 
     driver: Driver
     program: Program
     graph: KernelGraph
     given: LazyContents
     options: ProfileOptions
-    # By GPU, SMs and slots: what the trace takes while the rest of the GPU is busy with it too.
+    # By GPU, SMs and slots: the time of the trace while the rest of the GPU runs it too.
     known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
-    # By GPU and SMs: the code of every step that was the fastest there.
+    # By GPU and SMs: the fastest variant of every step there.
     fastest: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
     def arches(self, gpu: Gpu, sms: int) -> tuple[str, ...]:
@@ -142,7 +142,7 @@ class TraceTimer:
         """Nanoseconds of a request on a device that is busy for long with `slots` requests, while
         the rest of its GPU is busy too.
 
-        None where there is no memory for that, or no graph.
+        None if memory does not suffice, or there is no graph.
         """
         from tessera.backend.cuda.measure.together import together_ns
 
@@ -155,7 +155,7 @@ class TraceTimer:
             with self._backends(gpu, targets, wanted, slots, least=0) as every:
                 if len(every) == len(wanted):
                     times = together_ns(every, self.given, self.options.limit_s)
-            # The first counts if both are of one size.
+            # If both are of one size, the first counts.
             self.known.update(
                 zip(reversed(keys), reversed(times or (None,) * len(keys)), strict=True)
             )
@@ -173,7 +173,7 @@ class TraceTimer:
     ) -> Iterator[list[CudaBackend]]:
         """Backends with the trace on the first of each of these devices.
 
-        At least `least`, and as many more as there is memory for.
+        At least `least` backends, and as many more as memory allows.
         """
         from tessera.backend.cuda.api import DriverError
         from tessera.backend.cuda.backend import CudaBackend
@@ -221,7 +221,7 @@ class TraceTimer:
 
 
 def _fastest(times: Mapping[str, StepTimes]) -> str:
-    """The code that took least; the first of equal ones."""
+    """The fastest variant; the first of equal ones."""
     return min(times, key=lambda code: times[code].middle_ns())
 
 
@@ -266,7 +266,7 @@ def _no_variant(step: Work, gpu: Gpu) -> Diagnostic:
 
 
 def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
-    """The GPU of this machine that a name of the table means: of that model, with as many SMs."""
+    """The GPU of this machine that is a model of the table, with as many SMs."""
     for facts in there:
         if is_card(gpu, facts):
             return facts.ordinal
@@ -284,7 +284,7 @@ def find_card(gpu: Gpu, there: Sequence[GpuFacts]) -> int:
 
 @contextmanager
 def open_contexts(driver: Driver, ordinals: Sequence[int]) -> Iterator[None]:
-    """Contexts stay open in between; what hangs or has faulted is left to the process's end."""
+    """Keep contexts open inside; contexts that hang or have faulted end with the process."""
     from tessera.backend.cuda.api import DriverError
     from tessera.backend.cuda.faults import start_failed
     from tessera.backend.cuda.measure.stopwatch import Stalled
