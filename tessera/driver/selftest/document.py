@@ -1,10 +1,10 @@
 """The document of a self-test: what is sent in.
 
 In: the ground and rows of the parts. Out: JSON, written whole after every part and every few
-seconds. A second call with the same file goes on where the first ended, if it is asked for the same
-on the same machine by the same version; otherwise TSR5062.
+seconds. A second call with the same file continues where the first ended, if options, machine and
+version are the same; otherwise it raises TSR5062.
 
-No host name, no path, no date is in it: `tidy` takes the folder out of what errors say.
+The document has no host name, path or date: `tidy` removes the folder from errors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class PartRecord:
 
 @dataclass(slots=True, kw_only=True)
 class SelftestDocument:
-    """The results up to now. `rows` has the lists of the parts; `profiles` those of the models."""
+    """The results so far. `rows` holds the lists of the parts, `profiles` those of the models."""
 
     path: str
     settings: Row
@@ -59,14 +59,14 @@ class SelftestDocument:
         return [name for name, part in self.parts.items() if part.status in _OPEN]
 
     def exit_code(self) -> int:
-        """What the command ends with: 5 where bytes differ, 6 where anything else failed."""
+        """The exit code of the command: 5 if bytes differ, 6 if anything else failed."""
         problems = [text for part in self.parts.values() for text in part.problems]
         if any(_MISMATCH in text for text in problems):
             return ExitCode.MISMATCH
         return ExitCode.FAULT if problems else ExitCode.OK
 
     def fail(self, part: SelftestPart, problem: TesseraError, what: str) -> None:
-        """Note what went wrong in a part."""
+        """Note a problem of a part."""
         self.parts[part].problems.append(f"{what}: {self.tidy(problem)}")
 
     def tidy(self, problem: TesseraError) -> str:
@@ -82,7 +82,7 @@ class SelftestDocument:
         return any(wanted.items() <= row.items() for row in self.rows[key])
 
     def add(self, key: str, row: Row) -> None:
-        """Add a row; now and then the file is written."""
+        """Add a row, and write the file every few seconds."""
         self.rows[key].append(row)
         if time.monotonic() - self.written_s >= _EVERY_S:
             self.write()
@@ -136,7 +136,7 @@ _NUMBERS = {"copies": ("bytes", "ns"), "links": ("latency_ns",)}
 def open_document(
     path: str, options: SelftestOptions, ground: TrialGround, machine: Row
 ) -> SelftestDocument:
-    """A new document, or the one that is there."""
+    """A new document, or the existing one."""
     settings: Row = {
         "backend": options.backend,
         "devices": ground.devices,
@@ -157,7 +157,7 @@ def open_document(
 
 
 def machine_facts(ground: TrialGround) -> Row:
-    """The machine as the document has it: no name and no path of it."""
+    """The machine as the document describes it, without its name or paths."""
     facts: Row = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -197,7 +197,7 @@ def machine_facts(ground: TrialGround) -> Row:
 
 
 def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
-    """The document of a file, if it is of the same test."""
+    """The document of a file, if it belongs to the same test."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
@@ -235,7 +235,7 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
 
 
 def _are_rows(values: Iterable[object], key: str = "") -> bool:
-    """Whether these are objects that have what is read of them again."""
+    """Whether values are objects with the fields that are read back."""
     return all(
         isinstance(value, dict)
         and all(isinstance(value.get(name), str) for name in _TEXTS.get(key, ()))
@@ -249,7 +249,7 @@ def _is_number(value: object) -> bool:
 
 
 def _first_other(wanted: Row, given: Mapping[str, object]) -> str:
-    """The first key that differs; empty where none does. JSON has no tuples."""
+    """The first key that differs; empty if none does. JSON has no tuples."""
     same = json.loads(json.dumps(wanted))
     return next((key for key in {**same, **given} if same.get(key) != given.get(key)), "")
 

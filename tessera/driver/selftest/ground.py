@@ -1,8 +1,8 @@
-"""What a self-test tries: the devices of this machine, as plans know them.
+"""The devices of this machine that a self-test tries, as plans name them.
 
 In: `SelftestOptions`. Out: a `TrialGround`: a machine to plan for, and the GPU or slice that stands
-for each of its devices. Without `devices` all GPUs of this machine are taken. One GPU is not
-enough: there would be nothing to compare; the error says how to cut it.
+for each of its devices. Without `devices`, all GPUs of this machine are taken. One GPU is not
+enough, because there would be nothing to compare; the error says how to cut it into slices.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LARGER = 0.62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialGround:
-    """`targets` have the devices of the machine by name; none on the CPU."""
+    """A machine to try. `targets` map its devices by name; empty on the CPU."""
 
     backend: str
     devices: str
@@ -37,7 +37,7 @@ class TrialGround:
     targets: Mapping[str, str]
 
     def used(self, names: Sequence[str]) -> dict[str, str]:
-        """The targets of these devices alone."""
+        """The targets of only these devices."""
         return {name: self.targets[name] for name in names if name in self.targets}
 
 
@@ -67,7 +67,7 @@ def find_ground(options: SelftestOptions) -> TrialGround:
 
 
 def _targets(machine: Machine, here: Sequence[GpuFacts]) -> dict[str, str]:
-    """A GPU for every card, each once, and a slice of it where the card is cut."""
+    """A GPU for every card, each once, and a slice of it if the card is cut."""
     taken: dict[int, int] = {}
     for card in machine.cards:
         for facts in here:
@@ -92,7 +92,7 @@ def _targets(machine: Machine, here: Sequence[GpuFacts]) -> dict[str, str]:
 
 
 def _name_of(facts: GpuFacts) -> str:
-    """The name in the table of a GPU that is here; of several the one with that memory."""
+    """The table's name of a GPU of this machine; of several, the one with the same memory."""
     fitting = [gpu for gpu in gpu_table().values() if is_card(gpu, facts)]
     if not fitting:
         raise TesseraError.of(

@@ -94,9 +94,9 @@ def _trace(steps: int, nbytes: int) -> str:
 
 
 def _circuit(names: Sequence[str]) -> tuple[str, ...]:
-    """A way that goes from every device to every other once, and ends where it begins.
+    """A path that goes from every device to every other once, and ends where it begins.
 
-    Hierholzer's algorithm: go on while there is a way, and put what is left in where it fits.
+    Hierholzer's algorithm: walk while an edge is left, then splice in the remaining circuits.
     """
     left = {a: [b for b in reversed(names) if b != a] for a in names}
     going, done = [names[0]], []

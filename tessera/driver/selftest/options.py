@@ -1,4 +1,4 @@
-"""What a self-test is asked for, and the parts that it has."""
+"""The options and the parts of a self-test."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARES = {
     SelftestPart.BYTES: 0.4,
     SelftestPart.PLANS: 0.3,
 }
-"""The part of the time that each may take; what one leaves, the next ones have."""
+"""The share of the time that each part may take; later parts get what earlier ones leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

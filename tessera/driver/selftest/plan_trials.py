@@ -46,7 +46,7 @@ def make_trial(shop: Workshop, trace: str, label: str, profiles: tuple[str, ...]
 
 
 def predict(shop: Workshop, plan: Plan) -> Row:
-    """What the simulation says, and how sure it is."""
+    """The simulated figures, with their error ranges."""
     report = simulate(
         plan, SimulateOptions(backend=shop.ground.backend, seed=shop.seed, noise=True)
     )
@@ -62,7 +62,7 @@ def predict(shop: Workshop, plan: Plan) -> Row:
 
 
 def try_plan(shop: Workshop, plan: Plan, seconds: float) -> Row:
-    """Predicted, compared and measured."""
+    """Predict, compare and measure a plan."""
     predicted = predict(shop, plan)
     prepared = shop.prepare(plan, _VERIFIED * len(plan.replicas))
     equal = compare_bytes(run_whole(prepared), prepared)
@@ -81,7 +81,7 @@ def try_plan(shop: Workshop, plan: Plan, seconds: float) -> Row:
 
 @dataclass(slots=True)
 class _Ended:
-    """When requests of a replica ended, and what each took."""
+    """When requests of a replica ended, and the time that each took."""
 
     at: list[float] = field(default_factory=list)
     ns: list[int] = field(default_factory=list)
@@ -93,7 +93,7 @@ class _Ended:
             self.at.append(time.perf_counter())
 
     def per_s(self, begun: float, ended: float) -> float:
-        """Requests per second between the first and the last that ended in a time."""
+        """Requests per second between the first and the last that ended in an interval."""
         inside = [at for at in self.at if begun <= at <= ended]
         took = inside[-1] - inside[0] if len(inside) > 1 else 0.0
         return (len(inside) - 1) / took if took > 0 else 0.0
@@ -121,7 +121,7 @@ def _measure(prepared: Prepared, plan: Plan, seconds: float) -> Row:
 
 
 def _alone(serving: Serving, prepared: Prepared) -> list[int]:
-    """What requests take that find everything free; the first ones of each replica do not count."""
+    """Times of requests on idle devices; the first requests of each replica do not count."""
     inputs = prepared.materials.inputs(0, 0, 0)
     times = []
     for number in range(_ALONE + 2):
@@ -135,7 +135,7 @@ def _alone(serving: Serving, prepared: Prepared) -> list[int]:
 def _load(
     serving: Serving, prepared: Prepared, seconds: float
 ) -> tuple[Sequence[_Ended], float, float]:
-    """Keep all replicas busy for some time; when each request ended, and the time that counts."""
+    """Keep all replicas busy for a time; when each request ended, and the interval that counts."""
     replicas = range(len(prepared.opened.replicas))
     ends = [_Ended() for _ in replicas]
     over = threading.Event()
@@ -178,9 +178,9 @@ def _load(
 def _sleep(
     ends: Sequence[_Ended], wanted: Sequence[int], seconds: float, problems: Sequence[BaseException]
 ) -> None:
-    """Wait until every replica has ended `wanted` more requests, and at least `seconds`.
+    """Wait until every replica has ended `wanted` more requests, and for at least `seconds`.
 
-    A few times as long is enough, once there are some to take a rate from.
+    The wait ends after a few times `seconds` if some requests have ended, enough for a rate.
     """
     begun, before = time.perf_counter(), [len(own.at) for own in ends]
     while not problems:

@@ -1,4 +1,4 @@
-"""`selftest`: try the devices of a machine, part by part, and keep what was found.
+"""`selftest`: try the devices of a machine, part by part, and keep the results.
 
 In: `SelftestOptions` and a path. Out: a `SelftestDocument`, also on disk. The parts, in order:
 
@@ -7,9 +7,9 @@ In: `SelftestOptions` and a path. Out: a `SelftestDocument`, also on disk. The p
 3. `bytes`: random placements, each compared with one device to the byte.
 4. `plans`: rate and latencies of a few plans, predicted and measured.
 
-What is done is written after every part and every few seconds. What fails is noted, and the next
-is tried; a fault of a GPU ends the test, since nothing runs after it in this process: the same
-command goes on. Every part ends when its share of the time is over.
+Results are written after every part and every few seconds. A failure is noted, and the next trial
+runs; a fault of a GPU ends the test, because nothing runs after it in this process: the same
+command, run again, continues. Every part ends when its share of the time is over.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _LARGE_EVERY = 4
 
 
 class _Broken(Exception):
-    """A GPU has faulted: nothing more runs in this process."""
+    """A GPU has faulted, so nothing more runs in this process."""
 
 
 def run_selftest(
     path: str, options: SelftestOptions, on_progress: OnProgress | None = None
 ) -> SelftestDocument:
-    """Try what has not been tried; the document is written to `path`."""
+    """Run the trials that are not done; the document is written to `path`."""
     ground = find_ground(options)
     document = open_document(path, options, ground, machine_facts(ground))
     for name in SelftestPart:
@@ -92,7 +92,7 @@ class _Test:
     deadline_s: float = 0.0
 
     def run(self) -> None:
-        """All parts that are not done."""
+        """Run all parts that are not done."""
         begun, share = time.monotonic(), 0.0
         work = {
             SelftestPart.LINKS: self._links,
@@ -180,7 +180,7 @@ class _Test:
         return len(rows) >= min(goal, LEAST_PLACEMENTS)
 
     def _placement(self, number: int) -> None:
-        """The random placement of a number: model, size and slots follow from that."""
+        """The random placement of a number, which determines its model, size and slots."""
         models = self.options.chosen_models()
         model = models[number % len(models)]
         is_large = number // len(models) % _LARGE_EVERY == _LARGE_EVERY - 1
