@@ -1,7 +1,7 @@
-"""The analyses of a program, with what the cache and the contents of weights know.
+"""The analyses of a program, with results from the cache and with contents of weights.
 
-In: a `Program` and the folder of its file. Out: an `AnalysisManager`; `Dependences` of it holds the
-kernel graph. `analyze`, `plan`, `run` and `profile` all begin with it, so they agree on every byte.
+In: a `Program` and the folder of its file. Out: an `AnalysisManager`, whose `Dependences` hold the
+kernel graph. `analyze`, `plan`, `run` and `profile` all begin here, so they agree on every byte.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ def analysis_manager(
     open_data: Callable[[], Contents] | None = None,
     on_progress: OnProgress | None = None,
 ) -> AnalysisManager:
-    """The analyses of a program; contents of weights in `folder` count where they decide accesses.
+    """The analyses of a program; contents of weights in `folder` are used if they decide accesses.
 
-    They may be in a file below `data_root` that a link there leads to, or in what `open_data`
-    opens. A file of contents that is missing or cannot be used is left to whoever needs it.
+    The contents may be in a file below `data_root` that a link in the folder leads to, or come from
+    `open_data`. A missing or unusable file of contents is not reported here but by the stage that
+    needs it.
     """
     from tessera.passes.dependences.access_regions import AccessRegions
 
@@ -57,7 +58,7 @@ def _open_contents(program: Program, folder: str, data_root: str | None) -> Cont
 
 
 def remembering(program: Program, count: Count = lambda done, total: None) -> AnalysisManager:
-    """The analyses of a program, with what the cache holds of its kernels."""
+    """The analyses of a program, with cached results for its kernels."""
     from tessera.frontend.cache.analysis_cache import AnalysisCache
     from tessera.passes.base import AnalysisManager
     from tessera.passes.dependences.access_regions import AccessRegions
@@ -83,7 +84,7 @@ def _look_up(
 
 
 def layout_findings(program: Program) -> tuple[Diagnostic, ...]:
-    """Kernels that depend on how fragments are laid out; most programs have no fragments."""
+    """Warnings of kernels that depend on the layout of fragments; most programs have none."""
     texts = [variant.text for module in program.modules for variant in module.variants]
     if all(text and "wmma" not in text for text in texts):
         return ()

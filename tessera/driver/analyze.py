@@ -1,20 +1,20 @@
-"""`analyze`: from a trace or a PTX file to what its kernels do and which step needs which.
+"""`analyze`: from a trace or a PTX file to the accesses of its kernels and its kernel graph.
 
 In: a path. Out: a `Report`. The stages, in order:
 
 1. `read_program`: the text, as a `Program` (`frontend.trace`, `frontend.ptx`).
 2. `analysis_manager`: which bytes every launch reads and writes (`passes.dependences`), with the
-   contents of weights where they decide that.
+   contents of weights if they decide that.
 3. `Dependences`: which step has to wait for which: the kernel graph.
-4. `stored_addresses`, `layout_findings`: warnings of what no graph shows.
+4. `stored_addresses`, `layout_findings`: warnings of problems that the graph does not show.
 5. `summarise_program`: parameters, registers and instructions of every kernel;
-   `_select_kernels`: of those that were asked for.
+   `_select_kernels`: only the requested kernels.
 
 `keep_graph` then writes the kernel graph to a `.tsg` file in the current folder, named as the
-trace, for `tessc plan`. What keeps it from being written is a warning (TSR1911): the report is what
-was asked for.
+trace, for `tessc plan`. A failure to write it is only a warning (TSR1911), because the user asked
+for the report.
 
-Raises `TesseraError` where the file cannot be used; findings that are no errors are in the report.
+Raises `TesseraError` if the file cannot be used; findings that are not errors are in the report.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class AnalyzeOptions:
     """How to analyse. A trace's file of contents may be a link to a file below `data_root`.
 
-    `kernels` are patterns: the report then has only kernels and functions of such names, no graph.
+    `kernels` are patterns: the report then has only matching kernels and functions, and no graph.
     """
 
     kernels: tuple[str, ...] = ()
@@ -69,14 +69,15 @@ def analyze(
 ) -> Report:
     """Summarise a trace or a PTX file; for a trace with steps also find its kernel graph.
 
-    `data_root` is short for options that say nothing else. `on_progress` hears how far it is.
+    `data_root` is short for options that set nothing else. `on_progress` is called with the
+    progress.
     """
     options = options or AnalyzeOptions(data_root=data_root)
     source = read_source(path)
     program, diagnostics = read_program(source)
     graph: KernelGraph | None = None
     if any(program.work()):
-        # Imported here because it needs NumPy, which `--help` shall not wait for.
+        # Imported here because it imports NumPy, which would slow down `--help`.
         from tessera.passes.dependences.dependences import Dependences
         from tessera.passes.dependences.stored_addresses import stored_addresses
 
@@ -96,7 +97,7 @@ def analyze(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `analyze` finds out about one file."""
+    """The result of `analyze` for one file."""
 
     name: str
     program: Program
@@ -108,7 +109,7 @@ class Report:
         return html_of(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Steps as a pandas frame; of a file without steps its kernels."""
+        """Steps as a pandas frame; for a file without steps, its kernels."""
         if self.graph is not None:
             return self.graph.to_frame()
         rows = (
@@ -128,7 +129,7 @@ class Report:
 
 
 def with_trace(report: Report) -> KernelGraph:
-    """The graph of a report, which then names its trace as it is seen from the current folder."""
+    """The graph of a report, with the path of its trace relative to the current folder."""
     assert report.graph is not None
     if report.name == STDIN_NAME:
         return report.graph
@@ -137,7 +138,7 @@ def with_trace(report: Report) -> KernelGraph:
     from tessera.ir.text_digest import text_digest
 
     try:
-        # Where links lead to: whoever reads a graph does not follow them.
+        # Links are resolved, because readers of a graph do not follow them.
         path = os.path.relpath(os.path.realpath(report.name), os.path.realpath("."))
     except ValueError:
         path = os.path.basename(report.name)
@@ -147,12 +148,12 @@ def with_trace(report: Report) -> KernelGraph:
 
 
 def graph_file_of(path: str) -> str | None:
-    """Where the kernel graph of a trace goes; none of a pipe, whose trace nobody finds again."""
+    """The path for the kernel graph of a trace; none for a pipe, which cannot be read again."""
     return f"{Path(path).stem}.tsg" if path != "-" and is_regular(path) else None
 
 
 def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | None]:
-    """Write the kernel graph; the report, with a warning where that fails, and the file written."""
+    """Write the kernel graph; returns the report, with a warning on failure, and the file."""
     if report.graph is None or graph_file is None:
         return report, None
     from tessera.ir.graph.print_graph import print_graph
@@ -175,7 +176,7 @@ def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | No
 
 
 def _select_kernels(summary: ProgramSummary, patterns: tuple[str, ...]) -> ProgramSummary:
-    """The same, with only the kernels and functions whose name matches."""
+    """The summary with only the kernels and functions whose names match."""
     _check_patterns(summary, patterns)
 
     def kept(functions: tuple[FunctionSummary, ...]) -> tuple[FunctionSummary, ...]:

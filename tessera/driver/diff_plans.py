@@ -2,14 +2,14 @@
 
 In: two plan files or `Plan` records. Out: a `PlanDiff`. The stages, in order:
 
-1. `read_followed`: both plans, read and checked as every plan is.
-2. what differs, by record: traces, options, devices, links, slots; of traces that both plans serve
+1. `read_followed`: both plans, read and checked like any plan.
+2. Differences by record: traces, options, devices, links, slots; for traces that both plans serve
    also where steps run, how long they take there, and what is moved.
 3. `_causes`: the first plan is simulated again with one thing after the other taken from the second
-   one: durations of the steps that stay where they are, links, slots, and at last all of it. What
-   a change brings depends on those before it, so the order is part of the answer.
+   plan: durations of the steps that keep their device, links, slots, and finally everything. The
+   effect of a change depends on those before it, so the order is part of the answer.
 
-Devices are the same where their names are.
+Devices are the same if their names are equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SAME = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigurePair:
-    """A value in both plans; None where a plan does not have it."""
+    """A value in both plans; None if a plan does not have it."""
 
     name: str
     unit: str
@@ -48,7 +48,7 @@ class FigurePair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedSteps:
-    """Steps of one family that run elsewhere."""
+    """Steps of one family that run on another device."""
 
     trace: str
     family: str
@@ -59,7 +59,7 @@ class MovedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retimed:
-    """Steps of one family that stay on a device and are predicted to take another time there."""
+    """Steps of one family that keep their device and have another predicted time there."""
 
     trace: str
     family: str
@@ -72,7 +72,7 @@ class Retimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """What the simulation says once the first plan also has this of the second."""
+    """The simulated figures once the first plan also takes this from the second."""
 
     name: str
     period_ns: float
@@ -81,7 +81,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDiff:
-    """Two plans, and what differs. `notes` say in words what cannot be compared, and why."""
+    """The differences between two plans. `notes` say what cannot be compared, and why."""
 
     names: tuple[str, str]
     plans: tuple[Plan, Plan]
@@ -100,7 +100,7 @@ class PlanDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Whether the plans are the same, whatever their files are called."""
+        """Whether the plans are the same, whatever the names of their files."""
         return self.plans[0] == self.plans[1]
 
 
@@ -109,7 +109,7 @@ def diff(
     after: Plan | str | os.PathLike[str],
     on_progress: OnProgress | None = None,
 ) -> PlanDiff:
-    """What differs between two plans; `on_progress` hears how far it is."""
+    """The differences between two plans; `on_progress` is called with the progress."""
     (old, old_name), (new, new_name) = read_followed(before), read_followed(after)
     notes: list[str] = []
     shared = _shared_traces(old, new, notes)
@@ -157,7 +157,7 @@ def _figures(old: Plan, new: Plan) -> Iterator[FigurePair]:
 
 
 def _settings(old: Plan, new: Plan) -> Iterator[tuple[str, str, str]]:
-    """What was asked for, and of which machine."""
+    """Differences in the options and the machine."""
     rows: tuple[tuple[str, Callable[[Plan], str]], ...] = (
         ("strategy", lambda plan: plan.strategy),
         ("objective", lambda plan: plan.objective),
@@ -178,7 +178,7 @@ def _settings(old: Plan, new: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _traces(old: Plan, new: Plan) -> Iterator[tuple[str, str]]:
-    """Every trace by name, with what has become of it."""
+    """Every trace by name, and whether it was added, removed or changed."""
     before, after = ({trace.name: trace for trace in plan.traces} for plan in (old, new))
     for name in dict.fromkeys((*before, *after)):
         yield name, _trace_said(before.get(name), after.get(name))
@@ -197,7 +197,7 @@ def _trace_said(before: PlannedTrace | None, after: PlannedTrace | None) -> str:
 
 
 def _shared_traces(old: Plan, new: Plan, notes: list[str]) -> list[tuple[int, int]]:
-    """Pairs of traces whose texts are the same: their steps can be compared."""
+    """Pairs of traces with equal texts, whose steps can be compared."""
     places = {trace.digest: number for number, trace in enumerate(new.traces)}
     shared = [(i, places[t.digest]) for i, t in enumerate(old.traces) if t.digest in places]
     if not shared:
@@ -216,7 +216,7 @@ def _placed(plan: Plan, trace: int) -> Iterator[tuple[PlacedStep, float]]:
 
 
 def _where(plan: Plan, trace: int) -> dict[int, tuple[str, str]]:
-    """Name and place of every step; of several replicas all places, each once."""
+    """The name and place of every step; with several replicas, all places, each once."""
     names: dict[int, str] = {}
     places: dict[int, dict[str, None]] = {}
     for step, _ in _placed(plan, trace):
@@ -300,7 +300,7 @@ def _delays(plan: Plan) -> dict[str, float]:
 
 
 def _pairs(unit: str, before: dict[str, float], after: dict[str, float]) -> tuple[FigurePair, ...]:
-    """What differs of two tables."""
+    """The entries in which two tables differ."""
     names = dict.fromkeys((*before, *after))
     rows = (FigurePair(name=n, unit=unit, before=before.get(n), after=after.get(n)) for n in names)
     return tuple(row for row in rows if not row.is_same)
@@ -312,7 +312,7 @@ def _pairs(unit: str, before: dict[str, float], after: dict[str, float]) -> tupl
 def _causes(
     old: Plan, new: Plan, notes: list[str], on_progress: OnProgress | None
 ) -> Iterator[Cause]:
-    """The first plan with more and more of the second, simulated."""
+    """Simulations of the first plan with more and more of the second."""
     hardware, other = hardware_of(old), hardware_of(new)
     if hardware is None or other is None:
         notes.append("a plan of version 1 does not say how devices are joined: nothing simulated")
@@ -346,7 +346,7 @@ def _causes(
 
 
 def _with_times(replica: Replica, new: Plan) -> Replica:
-    """The replica, with the times that another plan has for a step on the same device."""
+    """The replica, with the times of another plan for steps on the same device."""
     known = {
         (placed.trace, step.step, step.device): step
         for other in new.replicas

@@ -1,7 +1,7 @@
 """A trace or a PTX file as a `Program`: the first stage of every pipeline.
 
-In: a path or a text. Out: the program, with what is odd about it but no error. Raises
-`TesseraError` where there is no program in it. PTX modules come from the cache where it has them.
+In: a path or a text. Out: the program and warnings about it. Raises `TesseraError` if the text
+holds no program. PTX modules come from the cache if it has them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def load(path: str | os.PathLike[str]) -> Program:
 
 
 def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
-    """The program in a text, with what is odd about it but no error."""
+    """The program in a text, and warnings about it."""
     if no_program := sniff_format(source):
         raise TesseraError(no_program)
     settings = read_settings()
@@ -46,7 +46,7 @@ def read_program(source: Source) -> tuple[Program, tuple[Diagnostic, ...]]:
 
 
 def _check_printing(module: ptx.Module) -> None:
-    """Under `TESSERA_VERIFY`: the law of every level, that printing loses nothing."""
+    """Under `TESSERA_VERIFY`, check the law of every level: printing loses nothing."""
     from tessera.ir.ptx.print_ptx import print_module
 
     name = "<printed>" if module.source is None else f"<printed {module.source.name}>"

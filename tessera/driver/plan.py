@@ -32,7 +32,7 @@ def plan(
     pareto: bool = False,
     on_proved: Callable[[PlanReport], None] | None = None,
 ) -> PlanReport:
-    """Plan traces for a machine. Each is a file, or `FILE:NUMBER` for its part of the requests.
+    """Plan traces for a machine. Each is a file, or `FILE:NUMBER` with its share of the requests.
 
     `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
     beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the

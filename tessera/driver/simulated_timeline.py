@@ -1,9 +1,9 @@
-"""A simulation as events of a timeline, as those of a run.
+"""A simulation as events of a timeline, like those of a run.
 
-In: a `SimulationReport` that kept what every device did. Out: `TimelineEvent`s, which
+In: a `SimulationReport` that kept the operations of every device. Out: `TimelineEvent`s, which
 `driver.timeline` writes. A transfer is on the out queue of its source and on the in queue of its
-target, for as long as its bytes are on their way; what it takes from the devices themselves is on
-their compute queues.
+target while its bytes are on their way; time that it takes of the devices themselves is on their
+compute queues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.simulation.work import WIRE, WorkNode
 def timeline_events(
     report: SimulationReport, programs: Sequence[Program] = ()
 ) -> list[TimelineEvent]:
-    """What every device did when; `programs` are the plan's, where they are read already."""
+    """The events of every device; `programs` are the plan's, if they are read already."""
     return list(_Events(report, programs).make())
 
 

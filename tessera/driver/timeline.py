@@ -1,7 +1,7 @@
-"""What devices did when, as a timeline that Perfetto and Chrome open: a row per device and queue.
+"""A timeline of devices that Perfetto and Chrome open: a row per device and queue.
 
 In: events, of a run or of a simulation. Out: JSON of the trace event format, or a file of it. A
-device is a process there, a queue a thread; where operations of one queue overlap (queues of
+device is a process there, and a queue is a thread; if operations of one queue overlap (queues of
 different slots), the queue has further rows. Times are microseconds from the first event.
 """
 
@@ -19,7 +19,7 @@ _Row = dict[str, object]
 
 
 def write_events(events: Sequence[TimelineEvent], devices: Sequence[str], path: str) -> None:
-    """Write what these devices did when."""
+    """Write the timeline of these devices."""
     write_file(path, timeline_json(events, devices).encode(), Kind.TIMELINE)
 
 

@@ -1,8 +1,8 @@
 """The traces of a plan: found, read and analysed.
 
-In: files as the user names them: a trace, a kernel graph (`.tsg`) that names its trace, each with
-`:NUMBER`, its part of the requests. Out: `LoadedTrace`s. Weights and states of equal name are one
-buffer for all traces, so they have to be alike.
+In: files as the user names them: a trace, or a kernel graph (`.tsg`) that names its trace, each
+with an optional `:NUMBER`, its share of the requests. Out: `LoadedTrace`s. Weights and states of
+equal name are one buffer for all traces, so they have to be alike.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def load_traces(
     data_root: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[LoadedTrace, ...]:
-    """The traces behind the names, with shares that add up to 1.
+    """The traces of these names, with shares that add up to 1.
 
     Their files of contents may be links that lead to files below `data_root`.
     """
@@ -72,7 +72,7 @@ def graphs_in(folder: TraceName) -> tuple[str, ...]:
 
 
 def _part(name: str) -> tuple[str, float]:
-    """`decode.ptx:512`, unless a file has that very name."""
+    """Parse `decode.ptx:512`, unless a file has exactly that name."""
     if os.path.exists(name):
         return name, 1.0
     match = _WEIGHTED.fullmatch(name)
@@ -92,7 +92,7 @@ def _part(name: str) -> tuple[str, float]:
 
 
 def _labels(paths: list[str]) -> list[str]:
-    """A name for each trace: that of its file, numbered where it comes again."""
+    """A name for each trace: that of its file, numbered if it repeats."""
     labels: list[str] = []
     for path in paths:
         stem = Path(path).stem if path != STDIN else ""
@@ -134,7 +134,7 @@ def loaded_program(
     data_root: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> LoadedTrace:
-    """A program that is read or made, analysed; `trace` is its file, if it has one."""
+    """Analyse a program; `trace` is its file, if it has one."""
     text = print_program(program)
     folder = os.path.dirname(trace)
     manager = analysis_manager(program, folder or ".", data_root, on_progress=on_progress)
@@ -175,7 +175,7 @@ def _read_graph(path: str) -> KernelGraph:
 
 
 def _trace_of(path: str, reference: TraceReference | None) -> str:
-    """The file of the trace that a graph names: where it says, or beside the graph."""
+    """The file of the trace that a graph names: at the path it gives, or beside the graph."""
     again = "run `tessc analyze` on the trace, or give `tessc plan` the trace itself"
     if reference is None:
         raise TesseraError(
@@ -200,9 +200,9 @@ def _trace_of(path: str, reference: TraceReference | None) -> str:
 
 
 def _load_named(trace: str, path: str) -> Program:
-    """A trace that a graph names: a plain file, of which no error tells what is in it.
+    """Load a trace that a graph names: a plain file, whose text no error may reveal.
 
-    The user has named the graph and not this file, which may be anything.
+    The user named the graph and not this file, which may be any file.
     """
     try:
         with os.fdopen(open_plain(trace), "rb") as stream:
@@ -220,7 +220,7 @@ def _load_named(trace: str, path: str) -> Program:
 
 
 def _check_digest(path: str, trace: str, given: KernelGraph, digest: str) -> None:
-    """The trace is the one that a graph was made of; before anything is said about its text."""
+    """Check that a graph was made from this trace, before any error quotes the trace's text."""
     assert given.trace is not None
     if given.trace.digest != digest:
         raise TesseraError(
@@ -233,7 +233,7 @@ def _check_digest(path: str, trace: str, given: KernelGraph, digest: str) -> Non
 
 
 def _compare(path: str, trace: str, given: KernelGraph, graph: KernelGraph) -> Iterable[Diagnostic]:
-    """A graph is never trusted: what the analysis finds counts."""
+    """Compare a graph with the analysis of its trace: a graph is never trusted."""
     if given != graph:
         yield warning(
             "TSR3008",
@@ -247,7 +247,7 @@ def _compare(path: str, trace: str, given: KernelGraph, graph: KernelGraph) -> I
 
 
 def _check_shared(traces: Sequence[LoadedTrace]) -> None:
-    """Buffers of equal name that outlive a request are one, so they have to be alike."""
+    """Check that buffers of equal name that outlive a request are alike: they are one buffer."""
     seen: dict[str, tuple[str, int, Role]] = {}
     words: dict[str, tuple[str, tuple[str, ...]]] = {}
     for trace in traces:
@@ -278,7 +278,7 @@ def _check_shared(traces: Sequence[LoadedTrace]) -> None:
 
 
 def _check_moved(traces: Sequence[LoadedTrace]) -> None:
-    """What a trace leaves in place of an address, another would take for that address."""
+    """Refuse traces that may overwrite addresses in a state that another trace has too."""
     for trace in traces:
         for node, state in moved_words(trace.program, trace.graph):
             for other in traces:
@@ -299,7 +299,7 @@ def _check_moved(traces: Sequence[LoadedTrace]) -> None:
 
 
 def _words(program: Program, buffer: BufferId) -> tuple[str, ...]:
-    """Where a buffer points to, as a trace writes it."""
+    """The words of a buffer that hold addresses, as a trace writes them."""
     return tuple(
         f"{word.offset}:{program.buffers[word.target.buffer].name}+{word.target.offset}"
         for table in program.pointer_tables
@@ -324,7 +324,7 @@ def _other_words(
 
 
 def _contents_digest(program: Program, trace: str, data_root: str | None) -> str:
-    """The digest of the file of contents beside the trace; empty where there is none."""
+    """The digest of the file of contents beside the trace; empty if there is no file."""
     if program.resident is None or os.path.basename(program.resident) != program.resident:
         return ""
     path = os.path.join(os.path.dirname(trace), program.resident)
