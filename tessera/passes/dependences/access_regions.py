@@ -1,11 +1,11 @@
-"""What every step of a program reads and writes.
+"""The reads and writes of every step of a program.
 
 In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, in order.
 
 A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
-(`footprint`): launches that differ only in which buffers they get share the result, and where
-nothing is to be said about them the regions too (`launch_pattern`). Which words of memory count as
-pointers, `pointer_words` says.
+(`footprint`): launches that differ only in their buffers share the result, and if they have no
+findings, also the regions (`launch_pattern`). `pointer_words` decides which words of memory count
+as pointers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode
 
 _WEIGHT = ir.Role.WEIGHT
-_COUNTED = 16  # after so many steps somebody is told
+_COUNTED = 16  # report progress every 16 steps
 _SLOW = "following its addresses takes too long"
 _TANGLED = "a loop with several entries cannot be followed"
 _Scene = tuple[ir.ModuleVariant, LaunchSetting]
@@ -67,7 +67,7 @@ class AccessRegions:
     """The accesses of every step, in program order.
 
     `contents` are the weights whose known contents (`Program.known`) decided what a step touches;
-    `wanted` are weights whose contents could have, if they were known.
+    `wanted` are the weights whose contents could decide it if they were known.
 
     Example: `AnalysisManager(program).get(AccessRegions).steps[0].accesses`.
     """
@@ -91,9 +91,9 @@ class AccessRegions:
         store: Store | None,
         count: Callable[[int, int], None] = lambda done, total: None,
     ) -> Self:
-        """The same, with what a store holds of kernels seen before; the store gets what is new.
+        """The same, with the results for known kernels from a store; new results go to the store.
 
-        `count` is called with the number of steps that are done and of all steps.
+        `count` is called with the number of finished steps and the number of all steps.
         """
         walker = _Walker(program, store)
         work = tuple(program.work())
@@ -115,7 +115,7 @@ def _counted(
 
 
 def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
-    """The steps, with findings for what each kernel asks of the machine at its first launch."""
+    """The steps; the first launch of each kernel gets findings for the kernel's needs."""
     seen: set[tuple[str, NeedKind]] = set()
     for work, step in zip(program.work(), steps, strict=True):
         new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
@@ -137,7 +137,7 @@ class _Walker:
         self.codes: dict[tuple[int, str, str], KernelCode] = {}
         self.facts: dict[tuple[int, str, str], KernelFacts] = {}
         self.footprints: dict[tuple[object, ...], Footprint] = {}
-        # Those that hold with all draws of addresses (`agreed_footprint`).
+        # The keys of footprints that hold with all draws of addresses (`agreed_footprint`).
         self.agreed: set[tuple[object, ...]] = set()
         self.patterns: dict[tuple[object, ...], Pattern] = {}
         self.known = _known_weights(program)
@@ -148,16 +148,16 @@ class _Walker:
         self.holders = AddressHolders(program)
 
     def contents(self) -> tuple[ContentsDigest, ...]:
-        """The weights whose contents decided something, with their digests."""
+        """The weights whose contents decided what a step touches, with their digests."""
         return tuple(ContentsDigest(b, self.known[b].sha256) for b in sorted(self.looked_up))
 
     def wanted(self) -> tuple[ir.BufferId, ...]:
-        """The weights that values of excerpts are loaded from without being known."""
+        """The weights of unknown contents from which excerpts load values."""
         weights = (b for b in sorted(self.asked) if self.program.buffers[b].role is _WEIGHT)
         return tuple(b for b in weights if b not in self.known)
 
     def _contents(self, step: ir.Launch, scenes: list[_Scene], buffers: Buffers) -> PatternContents:
-        """Which of the buffers of a launch its footprints looked into."""
+        """The buffers of a launch whose contents its footprints looked up, or would have."""
         looked_up: set[ir.BufferId | None] = set()
         asked: set[ir.BufferId | None] = set()
         for variant, setting in scenes:
@@ -174,7 +174,7 @@ class _Walker:
         self.asked.update(buffers[place] for place in contents.asked)
 
     def close(self) -> None:
-        """Write what is new to the store."""
+        """Write new results to the store."""
         for memory in self.memories.values():
             memory.close()
 
@@ -199,7 +199,7 @@ class _Walker:
         return StepAccesses(id=step.id, name=name, accesses=accesses, diagnostics=tuple(written))
 
     def _overwrite_tables(self, accesses: StepAccesses) -> StepAccesses:
-        """Forget words that a step may write, and say so."""
+        """Forget the pointer words that a step may write, and add findings for them."""
         lost = self.words.overwrite(accesses.accesses)
         if not lost:
             return accesses
@@ -216,8 +216,8 @@ class _Walker:
     def _settled_launch(self, step: ir.Launch) -> StepAccesses:
         """The accesses of a launch that trusts no pointer which it may overwrite itself.
 
-        What it writes may depend on the pointers, so this is repeated until nothing more is
-        written.
+        The bytes that it writes may depend on the pointers, so this is repeated until the set of
+        written bytes stops growing.
         """
         own: Written = {}
         while True:
@@ -228,7 +228,7 @@ class _Walker:
             own = merged(own, new)
 
     def _launch(self, step: ir.Launch, own: Written) -> StepAccesses:
-        """The accesses of a launch whichever variant of its module runs, if it writes `own`."""
+        """The accesses of a launch that writes `own`, for all variants of its module."""
         try:
             report = self._launch_in(step, own, True) or self._launch_in(step, own, False)
         except TooManyObjects:
@@ -238,8 +238,8 @@ class _Walker:
         return report
 
     def _launch_in(self, step: ir.Launch, own: Written, apart: bool) -> StepAccesses | None:
-        """The same, with pointers that are nothing but bases `apart` from each other, which serves
-        launches with other offsets; None if addresses are then computed from several."""
+        """The same; with `apart`, pointers that are only bases get separate zones, so that the
+        result serves launches with other offsets. None if an address then combines several."""
         variants = self.program.modules[step.module].variants
         scenes = [(variant, self._scene(step, variant, own, apart)) for variant in variants]
         buffers, key = launch_pattern(self.program, step, [setting for _, setting in scenes])
@@ -263,7 +263,7 @@ class _Walker:
         return pattern.first
 
     def _pattern(self, step: ir.Launch, key: object, buffers: Buffers) -> Pattern | None:
-        """The pattern of a launch, if one like it was seen before, here or earlier."""
+        """The pattern of a launch, if this walk or the store has it."""
         known = self.patterns.get((step.module, step.kernel, key))
         memory = None if known is not None else self._memory(step)
         if memory is None:
@@ -300,12 +300,12 @@ class _Walker:
         own: Written,
         apart: bool,
     ) -> Footprint:
-        """What a launch touches in its zones; the same for all launches with one key."""
+        """The bytes that a launch touches in its zones; equal for all launches with one key."""
         key = (step.module, variant.arch, step.kernel, setting.key)
         footprint = self.footprints.get(key)
         if footprint is not None and (apart or key in self.agreed or not footprint.doubt):
             return footprint
-        # Imported here: kernels that the store remembers are not followed again.
+        # Imported here because a launch whose pattern is in the store needs no footprint.
         from tessera.passes.footprint.footprint import agreed_footprint, find_footprint
 
         code = self._code(step, variant)
@@ -330,7 +330,7 @@ class _Walker:
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
     def _memory(self, step: ir.Launch) -> KernelMemory | None:
-        """What is remembered of a kernel; None if its module has no text."""
+        """The stored results for a kernel; None if its module has no text."""
         module = self.program.modules[step.module]
         if self.store is None or not all(variant.text for variant in module.variants):
             return None
@@ -379,7 +379,7 @@ class _Walker:
 
 
 def _known_weights(program: ir.Program) -> dict[ir.BufferId, ir.KnownContents]:
-    """Contents that may decide something: of weights, and not of words that are pointers."""
+    """Known contents that may decide accesses: of weights, except words that are pointers."""
     tables = {table.buffer for table in program.pointer_tables}
     return {
         known.buffer: known

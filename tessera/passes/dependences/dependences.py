@@ -1,13 +1,14 @@
-"""Which steps depend on which, through which bytes.
+"""Dependences between steps, and the bytes that they go through.
 
 In: the accesses of every step. Out: the `KernelGraph` and findings: reads of temporary bytes that
 nothing wrote, and conflicts that the streams leave unordered (a race; file order is used).
 
-Steps are taken in file order. `last_touch` knows for every byte who may have written it since the
-last certain write and who read it since. A buffer that persists from request to request is then
-walked once more, as the next request would: what that finds between the two is loop-carried.
+Steps are walked in file order. `last_touch` has, for every byte, the steps that may have written it
+since the last certain write, and the steps that have read it since. Buffers that persist between
+requests are walked a second time, as by the next request: a dependence of the second walk on the
+first is loop-carried.
 
-`find_order` says which steps the streams and events of a program order. Each step has a clock: per
+`find_order` finds the order that streams and events give to steps. Each step has a clock: per
 stream, the last step that is over before it starts.
 """
 
@@ -113,13 +114,13 @@ class _Tracker:
         self.spans = [work.span for work in program.work()]
 
     def visit(self, step: StepAccesses) -> None:
-        """Find the edges into a step, then note what it touches."""
+        """Find the edges into a step, then record the bytes that it touches."""
         totals = self.totals.of(step)
         self.of_step.append(totals)
         self._visit(step, int(step.id), list(enumerate(totals)))
 
     def visit_again(self, step: StepAccesses) -> None:
-        """The same in the next request, as far as buffers persist."""
+        """Visit a step of the next request; only persistent buffers count."""
         touched = [
             (place, total)
             for place, total in enumerate(self.of_step[step.id])
@@ -137,9 +138,9 @@ class _Tracker:
         for place, total in touched:
             if total.kind.reads:
                 self._map(total).add_read(total.ranges, (number, place))
-        # Everything depends on a step that may touch anything, so nothing before it is looked at.
+        # All later steps depend on a step that may touch anything, so no earlier writer is kept.
         kept = 0 if step.pins else MOST_KEPT
-        # Certain writes last: they end what the others of this step have noted.
+        # Certain writes come last: they end the histories that the step's other accesses recorded.
         for certain in (False, True):
             for place, total in touched:
                 if total.kind.writes and total.ends is certain:
@@ -163,7 +164,7 @@ class _Tracker:
         pending: dict[tuple[EdgeKind, int, int], _Pending],
     ) -> None:
         def note(kind: EdgeKind, source: Touch, ranges: Ranges, moves: bool) -> None:
-            # The second time round only what comes from the first is new.
+            # In the second walk only edges from the first walk are new.
             if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
                 return
             key = (kind, source[0], int(total.buffer))

@@ -1,9 +1,9 @@
-"""Accesses whose address depends on loaded data, and how much of that a launch leaves.
+"""Accesses whose address depends on loaded data, given the arguments of a launch.
 
 In: the accesses of kernels and of steps. Out: `IndirectAccesses`: for every step the accesses that
-are indexed or through a pointer *with its arguments*; a kernel that gathers only when an optional
-pointer is given is direct where it is null, and a pointer that a `pointers` record resolves is an
-address like any other.
+are indexed or through a pointer *with its arguments*. A kernel that gathers only when an optional
+pointer is given is direct if that pointer is null. A pointer that a `pointers` record resolves is
+an address like any other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessera.passes.dependences.access_regions import AccessRegions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndirectAccess:
-    """One access of one step whose address contains data; `reason` says where it comes from."""
+    """One access of one step whose address contains data; `reason` names the source of the data."""
 
     step: ir.LaunchId
     buffer: ir.BufferId
@@ -45,7 +45,7 @@ class IndirectAccesses:
 
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
-        """Pick them out of the accesses of every step."""
+        """Select the indirect accesses of every step."""
         steps = facts.get(AccessRegions).steps
         accesses = tuple(
             IndirectAccess(

@@ -1,17 +1,18 @@
-"""Who touched each byte of a buffer last: a map from byte ranges to steps.
+"""The steps that touched each byte of a buffer last: a map from byte ranges to steps.
 
 In: reads and writes of steps in program order, as intervals. Out, per access: the earlier steps
-that it depends on, with the bytes. A range knows the steps that may have written it since the
-last certain write (that one included), and the steps that read it since then.
+that it depends on, with the bytes. The history of a range has the steps that may have written it
+since the last certain write (included), and the steps that have read it since then.
 
-The map is a sorted array of ranges that cover the whole buffer, and a table of what is known of
-them; ranges with the same history share an entry. An access splits ranges at its ends. Every
-operation is a few array operations over the ranges, so a map of many is kept in segments, and an
-access costs what the segments do that it touches.
+The map is a sorted array of ranges that cover the whole buffer, and a table of histories; ranges
+with the same history share an entry. An access splits ranges at its ends. Every operation is a few
+array operations over all ranges, so a long map is kept in segments, and the cost of an access
+depends on the segments that it touches.
 
-A write that may leave bytes alone ends nothing, so histories would grow with every such write,
-and edges with their square. It depends on the writes before it (it needs what it leaves alone),
-so an older one is reached through it: of those, only the last few are named.
+An uncertain write may leave bytes alone and so ends no history. Histories would grow with every
+uncertain write, and edges with the square of their number. An uncertain write depends on the
+earlier writes (it needs the bytes that it leaves alone), so older writes are reached through it,
+and a history names only the last few.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class LastTouch:
         return [pair for segment, part in self._parts(touched) for pair in segment.look_up(part)]
 
     def add_read(self, touched: Ranges, touch: Touch) -> None:
-        """Note a read."""
+        """Record a read."""
         for segment, part in self._parts(touched):
             segment.change(part, lambda old: TouchHistory(old.writers, Readers(touch, old.readers)))
         self._divide()
@@ -77,7 +78,7 @@ class LastTouch:
     def add_write(
         self, touched: Ranges, touch: Touch, *, certain: bool, kept: int = MOST_KEPT
     ) -> None:
-        """Note a write; a certain one ends what came before, another one keeps a few of them."""
+        """Record a write. A certain write ends the history; others keep its last `kept` writers."""
         for segment, part in self._parts(touched):
             if certain:
                 segment.replace(part, TouchHistory((touch,)))
@@ -86,7 +87,7 @@ class LastTouch:
         self._divide()
 
     def _parts(self, touched: Ranges) -> Iterator[tuple[_Stretch, Ranges]]:
-        """The segments that some bytes are in, each with its share of them."""
+        """The segments that contain some bytes, each with its share of the bytes."""
         if len(self.segments) == 1:
             yield self.segments[0], touched
             return
@@ -122,7 +123,7 @@ class _Stretch:
         last = np.searchsorted(self.starts, touched[:, 1], side="left")
         if int(last[-1]) - int(first[0]) == 1:
             return [(self.histories[self.places[first[0]]], touched)]
-        # One row per pair of a touched interval and a range that it meets.
+        # One row per pair of a touched interval and a range that it overlaps.
         count = last - first
         owner = np.repeat(np.arange(len(touched)), count)
         begin = np.cumsum(count) - count
@@ -156,7 +157,7 @@ class _Stretch:
     def replace(self, touched: Ranges, history: TouchHistory) -> None:
         """Give these bytes one history."""
         inside = self._split(touched)
-        # Of the ranges that a piece covers only the first is left.
+        # Of the ranges that a piece covers, only the first is kept.
         starts_piece = np.zeros(len(self.starts), dtype=np.bool_)
         starts_piece[np.searchsorted(self.starts, touched[:, 0])] = True
         keep = ~inside | starts_piece
@@ -166,7 +167,7 @@ class _Stretch:
         self._drop_unused()
 
     def change(self, touched: Ranges, change: Callable[[TouchHistory], TouchHistory]) -> None:
-        """Give these bytes new histories, made of the old ones."""
+        """Give these bytes new histories, computed from the old ones."""
         inside = self._split(touched)
         new = np.arange(len(self.histories))
         for kind in distinct(self.places[inside]).tolist():
@@ -176,7 +177,7 @@ class _Stretch:
         self._drop_unused()
 
     def _split(self, touched: Ranges) -> Flags:
-        """Make ranges end where these bytes do; which ranges are inside."""
+        """Split ranges at the ends of these bytes; return a flag per range that is inside."""
         edges = touched.ravel()
         if edges[-1] == self.end:
             edges = edges[:-1]
@@ -192,7 +193,7 @@ class _Stretch:
         return inside
 
     def _drop_unused(self) -> None:
-        """Drop histories that no range has any more, from time to time."""
+        """Drop histories that no range uses, once there are many of them."""
         if len(self.histories) > _SPARE_HISTORIES + 4 * len(self.starts):
             used, self.places = np.unique(self.places, return_inverse=True)
             self.histories = [self.histories[kind] for kind in used.tolist()]

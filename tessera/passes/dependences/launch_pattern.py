@@ -1,19 +1,19 @@
-"""Launches that differ in nothing but the buffers they get.
+"""Patterns: launches that differ only in their buffers.
 
 In: a launch with the settings of its variants. Out: its buffers in order of appearance, and a key
 that is equal for launches of one kernel whose accesses are the same up to these buffers. The key
-holds the scenes, the sizes and roles of the buffers, and which zones share one, so that buffers
-of equal launches correspond one to one.
+holds the scenes, the sizes and roles of the buffers, and the zones that share a buffer, so that the
+buffers of launches with equal keys correspond one to one.
 
-`KernelMemory` is what is remembered of a kernel from an earlier analysis, in a place that keeps
-JSON values (`Store`): the facts that a launch's scene is built with (`KernelFacts`) and the
-patterns of launches, so that a launch like one seen before needs neither the kernel's code nor a
-run of it. The name of what is kept holds the texts of the module, so nothing is ever out of date.
-Launches with pins or findings are not kept: these are about one launch.
+`KernelMemory` keeps the results for a kernel across analyses, in a `Store` of JSON values: the
+facts from which the scene of a launch is built (`KernelFacts`), and the patterns of launches. A
+launch with a stored pattern needs neither the kernel's code nor a run of it. The name of an entry
+contains the texts of the module, so an entry is never out of date. Launches with pins or findings
+are not stored, because these concern a single launch.
 
-`PatternCodec` makes lists, numbers and texts of a pattern, and back. Buffers are numbered in the
-order of the pattern, positions are kept as places in the texts of the module's variants. Reading
-refuses (`ValueError`) whatever does not look like what writing gives.
+`PatternCodec` converts a pattern to lists, numbers and texts, and back. Buffers are numbered in the
+order of the pattern; positions are stored as offsets in the texts of the module's variants. The
+decoder raises `ValueError` for values that the encoder cannot have written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Buffers = tuple[ir.BufferId, ...]
 def launch_pattern(
     program: ir.Program, launch: ir.Launch, settings: Sequence[LaunchSetting]
 ) -> tuple[Buffers, tuple[object, ...]]:
-    """The buffers of a launch, and what makes its accesses equal to those of another."""
+    """The buffers of a launch, and the key that launches with equal accesses share."""
     order: dict[ir.BufferId, int] = {}
     zones: list[object] = []
     for setting in settings:
@@ -63,7 +63,7 @@ def launch_pattern(
 
 @dataclass(frozen=True, slots=True)
 class PatternContents:
-    """Which of its buffers decided what a launch touches, and which could if they were known."""
+    """The buffers whose contents decided what a launch touches, and those that could decide it."""
 
     looked_up: tuple[int, ...] = ()
     asked: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class PatternContents:
 
 @dataclass(slots=True)
 class Pattern:
-    """The accesses of the first launch of a pattern; those of the others by their buffers."""
+    """The accesses of the first launch of a pattern; other launches only replace the buffers."""
 
     first: StepAccesses
     buffers: Buffers
@@ -106,7 +106,7 @@ MOST_PATTERNS = 4096
 
 
 class Store(Protocol):
-    """Where values outlive the process; a value may be lost, but is never another one."""
+    """Storage that outlives the process. An entry may be lost, but never has a wrong value."""
 
     def find(self, name: str) -> object:
         """The values kept under a name, or None."""
@@ -119,8 +119,8 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
-    """Parameters by what the code does with them: the value of `valued` ones matters beyond being
-    the base of an address, and no access depends on `unneeded` ones."""
+    """Parameters by use. The value of a `valued` parameter matters beyond being the base of an
+    address. No access depends on an `unneeded` parameter."""
 
     valued: frozenset[str]
     unneeded: frozenset[str]
@@ -149,7 +149,7 @@ class KernelMemory:
         return None
 
     def keep_facts(self, arch: str, facts: KernelFacts) -> None:
-        """Remember facts."""
+        """Keep the facts about the code for an architecture."""
         self.facts[arch] = [sorted(facts.valued), sorted(facts.unneeded)]
         self.changed = True
 
@@ -164,7 +164,7 @@ class KernelMemory:
             return None
 
     def keep(self, key: object, pattern: Pattern) -> None:
-        """Remember a pattern."""
+        """Keep a pattern under a key."""
         if len(self.patterns) >= MOST_PATTERNS:
             return
         try:
@@ -174,7 +174,7 @@ class KernelMemory:
             return
 
     def close(self) -> None:
-        """Keep what is new."""
+        """Write new facts and patterns to the store."""
         if self.changed:
             self.store.keep(self.name, [self.facts, self.patterns])
 
@@ -203,10 +203,10 @@ class PatternCodec:
         self.sources = [variant.ptx.source for variant in module.variants]
 
     def encode(self, pattern: Pattern) -> list[object]:
-        """A pattern as JSON values; `ValueError` where a position is in no text of the module."""
+        """A pattern as JSON values; `ValueError` if a position is in no text of the module."""
         report = pattern.first
         order = {buffer: place for place, buffer in enumerate(pattern.buffers)}
-        # Positions are no part of equality, and are kept all the same.
+        # Regions that differ only in their position compare equal, so the key has the position too.
         regions: dict[tuple[Region, Span | None], int] = {}
         accesses = [
             [

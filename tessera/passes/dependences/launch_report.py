@@ -1,11 +1,11 @@
 """A launch's footprint in terms of buffers: accesses, pins and findings.
 
 In: a launch, its kernel's code, the setting it ran in and the footprint. Out: `StepAccesses`.
-`combine_variants` makes one of the reports for several variants of a kernel: what any of them may
-do may happen, and only what all of them must do must.
+`combine_variants` combines the reports for several variants of a kernel: an access may happen if it
+may happen in any variant, and is certain only if it is certain in all of them.
 
-`launch_needs` has what a launch asks of the machine: the kernel's needs, and those of a launch in
-clusters or a cooperative one, whatever the kernel does with them.
+`launch_needs` finds the requirements of a launch on the machine: the kernel's needs, and those of a
+cluster launch or a cooperative launch, even if the kernel does not use them.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ if TYPE_CHECKING:
     from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 
-# A launch that has more pieces than this in all gets fewer for each further access.
+# Total pieces of a launch above which each further access gets fewer pieces.
 _MANY_PIECES = 1 << 15
 _FEW_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepAccesses:
-    """One step: what it touches, why it is pinned if it is, and what to tell the user.
+    """One step: its accesses, the reasons if it is pinned, and its findings.
 
-    Steps of the same `pattern` differ in nothing but which buffers they touch.
+    Steps of the same `pattern` differ only in the buffers that they touch.
     """
 
     id: ir.LaunchId
@@ -149,14 +149,14 @@ class LaunchReport:
         )
 
     def _may_write_anywhere(self) -> bool:
-        """Whether something that writes has an address that is not known; loads have not."""
+        """Whether an instruction that writes, and not only loads, has an unknown address."""
         return bool(self.footprint.pins) or any(
             number >= 0 and _kind(self.steps[index].effects[number]) is not AccessKind.READ
             for index, number in self.footprint.unresolved
         )
 
     def _given_buffers(self) -> frozenset[ir.BufferId] | None:
-        """The buffers that pins concern, if they cannot concern all."""
+        """The buffers that the pins are limited to; None if they may concern all buffers."""
         if self.footprint.unresolved or not self.footprint.pins.keys() <= self.footprint.bounded:
             return None
         return frozenset(self.setting.buffers.values())
@@ -174,7 +174,7 @@ class LaunchReport:
         return tuple(dict.fromkeys(pins))
 
     def _unresolved(self, effect: tuple[int, int], why: int) -> tuple[PinKind, str]:
-        """What is wrong with the address of an effect."""
+        """The kind of pin for the unresolved address of an effect, and the reason in words."""
         if effect in self.footprint.mixed:
             what = "is made of several pointers, and no one buffer is left of them"
             return PinKind.POINTERS, what
@@ -281,7 +281,7 @@ class LaunchReport:
 def _kind(effect: MemoryEffect) -> AccessKind:
     access = effect.access
     if isinstance(effect.extent, TensorBox) and access is Effect.ASYNC_UPDATE:
-        # What it leaves alone lies outside the tensor, and outside the region.
+        # The bytes that it leaves alone lie outside the tensor, and outside the region.
         return AccessKind.WRITE
     if access.reads and access.writes:
         return AccessKind.ATOMIC
@@ -312,7 +312,7 @@ _Totals = dict[tuple[int, str], Ranges]
 
 
 def _totals(program: ir.Program, report: StepAccesses) -> _Totals:
-    """Per buffer the bytes read, written, and certainly written."""
+    """The bytes read, written, and certainly written, by buffer."""
     parts: dict[tuple[int, str], list[Ranges]] = {}
     for access in report.accesses:
         ranges = region_bytes(access.region, program.buffers[access.buffer].bytes)
@@ -366,7 +366,7 @@ def launch_needs(code: KernelCode, launch: ir.Launch) -> tuple[Need, ...]:
 
 
 def _grid_line(code: KernelCode, launch: ir.Launch) -> Span | None:
-    """Where the kernel gets the barrier over the grid; else the launch."""
+    """The position where the kernel gets the barrier over the grid, or else that of the launch."""
     for index, instruction in enumerate(code.flat.instructions):
         for operand in instruction.operands:
             if any(name.startswith("%envreg") for name in registers_in(operand)):

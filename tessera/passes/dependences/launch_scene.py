@@ -1,4 +1,4 @@
-"""From a launch of a trace to the scene its kernel runs in.
+"""The scene in which the kernel of a launch runs.
 
 In: a launch, its kernel's code, the buffers and the `pointers` tables that are intact. Out: a
 `Scene` and the objects behind its zones: buffers of the arguments in order of appearance, those
@@ -33,7 +33,7 @@ Words = Mapping[int, ir.Pointer]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSetting:
-    """A scene, and what its zones stand for: a buffer from an offset on, or a table's targets."""
+    """A scene, and the meaning of its zones: a buffer from an offset on, or a table's targets."""
 
     scene: Scene
     buffers: dict[int, ir.BufferId]
@@ -44,7 +44,7 @@ class LaunchSetting:
 
 @dataclass(slots=True)
 class _Layout:
-    """The zones given out so far."""
+    """The zones that are already assigned."""
 
     zone_of: dict[ir.BufferId, int]
     own: dict[int, int]
@@ -73,12 +73,12 @@ def build_setting(
 ) -> LaunchSetting:
     """The scene of a launch; `tables` holds the words of each buffer that are still pointers.
 
-    `written` are the bytes of such buffers that may have been overwritten; `holding` are others
-    into which a launch puts addresses, or what it computes from them.
+    `written` are the bytes of such buffers that may have been overwritten; `holding` are other
+    buffers into which a launch puts addresses, or values computed from addresses.
 
-    `valued` are the parameters whose value matters (`pointer_uses`). The others get a zone each.
-    `known` are weights whose contents may decide what the launch touches. `draw` says which of the
-    made-up addresses it gets.
+    `valued` are the parameters whose value matters (`pointer_uses`). Each other parameter gets its
+    own zone. `known` are weights whose contents may decide what the launch touches. `draw` is the
+    number of the draw of made-up addresses.
     """
     special = {*known, *(buffer for buffer, words in tables.items() if words)}
     layout = _give_zones(launch, variables, _plain_arguments(launch, function, special, valued))
@@ -122,7 +122,7 @@ def build_setting(
 def _give_zones(
     launch: ir.Launch, variables: Mapping[str, ir.BufferId], plain: frozenset[int]
 ) -> _Layout:
-    """A zone for each pointer that is nothing but a base, and one for each other buffer."""
+    """Assign a zone to each pointer that is only a base, and to each other buffer."""
     layout = _Layout({}, {})
     for place, argument in enumerate(launch.arguments):
         if place in plain:
@@ -137,7 +137,7 @@ def _give_zones(
 
 
 def _scene_key(scene: Scene) -> tuple[object, ...]:
-    """What makes two scenes equal, the contents of weights left out."""
+    """The key that equal scenes share, without the contents of weights."""
     return (
         scene.cooperative,
         scene.grid,
@@ -161,7 +161,7 @@ def _plain_arguments(
     special: Set[ir.BufferId],
     valued: frozenset[str],
 ) -> frozenset[int]:
-    """The pointers that are nothing but bases, of buffers of which no word is known."""
+    """The pointers that are only bases, into buffers without known words."""
     named = zip(function.parameters, launch.arguments, strict=False)
     return frozenset(
         place
@@ -185,7 +185,7 @@ def _pointer_words(
 
 
 def argument_pointers(arguments: tuple[ir.Argument, ...]) -> Iterator[ir.Pointer]:
-    """The addresses among the arguments, in structs too."""
+    """The addresses among the arguments, including those in structs."""
     for argument in arguments:
         match argument:
             case ir.Pointer():
@@ -211,7 +211,7 @@ def _words(arguments: tuple[ir.Argument, ...]) -> Iterator[int]:
 
 
 def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list[ir.BufferId]:
-    """Give zones to what tables of reachable buffers point to; the tables, in that order."""
+    """Assign zones to the targets of tables in reachable buffers; return these tables in order."""
     reached: list[ir.BufferId] = []
     pending = list(layout.zone_of)
     while pending:
@@ -227,7 +227,7 @@ def _follow_tables(layout: _Layout, tables: Mapping[ir.BufferId, Words]) -> list
 
 
 def _holders(launch: ir.Launch, layout: _Layout, holding: frozenset[ir.BufferId]) -> frozenset[int]:
-    """The zones of buffers that hold addresses, or have held some."""
+    """The zones of buffers that hold addresses, or may have held addresses earlier."""
     zones = {zone for buffer, zone in layout.zone_of.items() if buffer in holding}
     for place, zone in layout.own.items():
         argument = launch.arguments[place]
@@ -262,7 +262,7 @@ def _tables(
 def _parameter_image(
     launch: ir.Launch, function: ptx.Function, zones: Zones, layout: _Layout
 ) -> tuple[bytes, dict[str, int]]:
-    """The bytes of the parameters one after the other, and where each starts."""
+    """The bytes of all parameters one after the other, and the offset of each."""
     image = bytearray()
     offsets: dict[str, int] = {}
     named = zip(function.parameters, launch.arguments, strict=False)

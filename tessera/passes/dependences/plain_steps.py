@@ -1,7 +1,7 @@
-"""What steps that are not launches touch: fills, copies and calls of libraries.
+"""The accesses of steps that are not launches: fills, copies and library calls.
 
-In: a record of a trace. Out: its accesses. A fill and a copy touch what they say; a library call
-its operands, as the table of operators says.
+In: a record of a trace. Out: its accesses. A fill and a copy touch the bytes in their record; a
+library call touches its operands, in the way that the table of operators states.
 
 Source: the strides of `ir.program.program.Operand`.
 """
@@ -37,14 +37,14 @@ def _plain(
 
 
 def memset_accesses(step: ir.Memset) -> tuple[Access, ...]:
-    """What a fill touches."""
+    """The accesses of a fill."""
     if step.bytes == 0:
         return ()
     return (_plain(step.target, step.bytes, AccessKind.WRITE, "memset", step.span),)
 
 
 def memcpy_accesses(step: ir.Memcpy) -> tuple[Access, ...]:
-    """What a copy touches."""
+    """The accesses of a copy."""
     if step.bytes == 0:
         return ()
     return (
@@ -54,9 +54,9 @@ def memcpy_accesses(step: ir.Memcpy) -> tuple[Access, ...]:
 
 
 def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
-    """Operands as declared, used as the table of operators says.
+    """The accesses of the declared operands, as the table of operators states them.
 
-    A library may leave padding between strides alone, and does.
+    Libraries leave the padding between strides alone.
     """
     # Imported here because few traces call a library, and the table is large.
     from tessera.ir.operators.records import Reach
@@ -85,7 +85,7 @@ _MOST = 1 << 20
 
 
 def operand_bytes(operand: Operand) -> Ranges:
-    """Runs of bytes; past a limit, everything from the first to the last."""
+    """The bytes of an operand; past a limit on runs, all bytes from the first to the last."""
     if 0 in operand.shape:
         return intervals.EMPTY
     width = operand.dtype.bytes

@@ -1,13 +1,14 @@
-"""Which words of memory are known to be pointers, at each point of a walk over the steps.
+"""The words of memory that are known to be pointers, at each point of a walk over the steps.
 
-In: the `pointers` records of a program, the pointers in initialisers of module variables, and what
-each step may write. Out: per buffer the words that still hold what they were given, and the bytes
-that something may have written instead.
+In: the `pointers` records of a program, the pointers in initialisers of module variables, and the
+bytes that each step may write. Out: per buffer the words that still hold their initial pointers,
+and the bytes that may have been overwritten.
 
 A word is trusted only if nothing may have overwritten it: no earlier step of the request, not the
-step at hand (its threads run in any order, and a table may be an output as well), and, in what
-outlives requests (states, module variables), no step at all, because the next request finds what
-this one leaves. Bytes of a table that nothing writes and that are not words hold no address.
+current step (its threads run in any order, and a table may be an output as well), and, in buffers
+that outlive requests (states, module variables), no step at all, because the next request finds the
+bytes that this one leaves. Bytes of a table that nothing writes and that are not words hold no
+address.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Words = dict[int, ir.Pointer]
 Written = dict[ir.BufferId, Ranges]
 
 _LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
-# A walk that finds more writes makes more words unknown, and so more writes. After some walks
-# everything that lasts counts as written, so that the walks end.
+# A walk that finds more writes makes more words unknown, which may lead to more writes. After this
+# many walks every persistent buffer counts as written, so that the walks end.
 _MOST_WALKS = 8
 
 
@@ -54,7 +55,7 @@ class PointerWords:
         self._untold = {buffer: set(words) for buffer, words in self._recorded.items()}
 
     def intact(self, also: Written) -> dict[ir.BufferId, Words]:
-        """Per buffer the words that hold their pointers, even if `also` is written."""
+        """The words of each buffer that hold their pointers, even if `also` is written."""
         if not also:
             return self._intact
         changed = {b: self._without(self._intact[b], b, also) for b in also if b in self._intact}
@@ -73,7 +74,7 @@ class PointerWords:
         return {o: pointer for o, pointer in words.items() if o not in hit} if hit else words
 
     def written_by(self, accesses: Iterable[Access]) -> Written:
-        """What accesses may write in buffers with pointers."""
+        """The bytes that accesses may write in buffers with pointers."""
         parts: dict[ir.BufferId, list[Ranges]] = {}
         for access in accesses:
             if access.kind.writes and access.buffer in self._first:
@@ -82,8 +83,8 @@ class PointerWords:
         return {buffer: intervals.union(ranges) for buffer, ranges in parts.items()}
 
     def overwrite(self, accesses: Iterable[Access]) -> list[Access]:
-        """Note what a step may write; return the accesses that are the first to hit words of
-        records."""
+        """Record the bytes that a step may write; return the accesses that are the first to touch
+        words of records."""
         lost: list[Access] = []
         for access in accesses:
             if not access.kind.writes or access.buffer not in self._first:
@@ -99,9 +100,9 @@ class PointerWords:
         return lost
 
     def restart(self) -> bool:
-        """Whether the next request finds bytes overwritten that this walk has taken for intact.
+        """Whether the next request finds overwritten bytes that this walk took for intact.
 
-        Another walk then begins with them unknown.
+        Another walk then begins, in which these bytes are unknown.
         """
         left = {
             buffer: ranges
@@ -121,7 +122,7 @@ class PointerWords:
 def moved_words(program: ir.Program, graph: KernelGraph) -> Iterator[tuple[Node, ir.Buffer]]:
     """The steps that may overwrite addresses which a `pointers` record puts into a state.
 
-    What they leave there is carried to the next request.
+    The bytes that they leave there are carried to the next request.
     """
     states = {
         table.buffer: [word.offset for word in table.words]

@@ -1,8 +1,8 @@
-"""How many bytes would cross each cut of a program into a first and a second part.
+"""The number of bytes that cross each cut of a program into a first and a second part.
 
 In: a kernel graph. Out: per cut (after step 0, after step 1, ...) the bytes that steps before it
-write and steps after it need: a version of a byte counts once, however many steps read it. What a
-request starts with (inputs, weights, state) is not counted.
+write and steps after it need. A version of a byte counts once, however many steps read it. The
+bytes that a request starts with (inputs, weights, state) are not counted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tessera.passes.byte_sets.regions import region_bytes
 
 
 def prefix_cuts(graph: KernelGraph) -> tuple[int, ...]:
-    """Bytes that cross the cut after each step but the last."""
+    """The bytes that cross the cut after each step except the last."""
     changes = [0] * (len(graph.nodes) + 1)
     groups: dict[tuple[int, int], list[Edge]] = {}
     for edge in graph.edges:
@@ -22,7 +22,7 @@ def prefix_cuts(graph: KernelGraph) -> tuple[int, ...]:
     for (source, buffer), edges in groups.items():
         needed = intervals.EMPTY
         size = graph.buffers[buffer].bytes
-        # From the last reader back: what is needed after each cut only grows.
+        # From the last reader back: the set of bytes needed after each cut only grows.
         counted = 0
         for edge in sorted(edges, key=lambda e: -e.target):
             needed = intervals.union([needed, region_bytes(edge.region, size)])

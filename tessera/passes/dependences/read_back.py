@@ -1,12 +1,12 @@
-"""Steps without the reads of what their own threads have stored.
+"""Steps without the loads of bytes that the same thread has stored.
 
-In: the accesses of every step. Out: the same, without loads of a temporary or an output whose
-thread has stored these bytes before (`own_reads`), where no earlier step may have written any of
-them. Such a load depends on nothing that was there, so that nothing has to be put there
-first. The launch writes these bytes: that orders later steps behind it.
+In: the accesses of every step. Out: the same accesses, without loads from a temporary or an output
+if the same thread has stored these bytes earlier (`own_reads`) and no earlier step may have written
+any of them. Such a load does not depend on the earlier contents, so nothing has to put bytes there
+first. The launch still writes these bytes, which orders later steps behind it.
 
-Where an earlier step may have written some of the bytes, the read stays: a kernel that is judged
-wrongly here could only have read bytes that nothing wrote.
+If an earlier step may have written some of the bytes, the read stays. So even if this analysis
+misjudges a kernel, the kernel could only have read bytes that nothing wrote.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def without_read_back(
 
 
 def _read_and_written(program: ir.Program, step: StepAccesses) -> frozenset[ir.BufferId]:
-    """What of a request a step loads and stores."""
+    """The temporaries and outputs that a step both loads and stores."""
     loaded = {a.buffer for a in step.accesses if a.kind is AccessKind.READ}
     stored = {a.buffer for a in step.accesses if a.kind is AccessKind.WRITE}
     return frozenset(b for b in loaded & stored if program.buffers[b].role in _PRIVATE)
@@ -65,7 +65,7 @@ def _bytes(program: ir.Program, access: Access) -> Ranges:
 
 
 class _OwnReads:
-    """Where kernels load what the same thread has stored; found once for each."""
+    """The loads of kernels from bytes that the same thread stored; computed once per kernel."""
 
     def __init__(self, program: ir.Program) -> None:
         self._program = program
@@ -74,7 +74,7 @@ class _OwnReads:
     def left_out(
         self, launch: ir.Launch, step: StepAccesses, before: dict[ir.BufferId, Ranges]
     ) -> StepAccesses:
-        """A step without these loads; `before` is what earlier steps may have written."""
+        """A step without these loads; `before` has the bytes that earlier steps may write."""
         parts: dict[ir.BufferId, list[Ranges]] = {buffer: [] for buffer in before}
         for access in step.accesses:
             if access.kind is AccessKind.WRITE and access.buffer in parts:
@@ -94,9 +94,9 @@ class _OwnReads:
         return replace(step, accesses=accesses, pattern=None)
 
     def _is_own(self, launch: ir.Launch, text: str, buffer: ir.BufferId) -> bool:
-        """Whether all loads that an access may stand for are of what their thread has stored.
+        """Whether all loads that an access stands for load bytes that their thread has stored.
 
-        One access stands for all instructions of one text with the same bytes.
+        One access stands for all instructions with the same text and the same bytes.
         """
         loads, given = self._loads(launch)
         alike = [load for load in loads if load.text == text]
@@ -110,8 +110,8 @@ class _OwnReads:
         return not len(intervals.intersect(wanted, before)) and intervals.covers(stored, wanted)
 
     def _loads(self, launch: ir.Launch) -> tuple[tuple[KernelLoad, ...], _Arguments]:
-        """The loads of a kernel and its arguments; nothing where there is code for several GPUs,
-        whose accesses are added up."""
+        """The loads of a kernel and its arguments. Empty if there is code for several GPUs, because
+        the accesses of these variants are added up."""
         variants = self._program.modules[launch.module].variants
         functions = [f for f in variants[0].ptx.kernels() if f.name == launch.kernel]
         if len(variants) != 1 or len(functions) != 1:

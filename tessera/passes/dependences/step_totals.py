@@ -1,10 +1,10 @@
-"""The accesses of a step added up: per buffer what it reads, updates, may write and must write.
+"""The accesses of a step added up: per buffer the bytes read, updated, maybe and surely written.
 
 In: a step's accesses. Out: `BufferTotal`s, each with its bytes and the accesses behind it. A
 kernel's unrolled loop can make a hundred accesses that add up to one interval, so code that walks
 over many steps walks over totals.
 
-Steps of one `pattern` differ in nothing but their buffers, so their totals are added up once.
+Steps of one `pattern` differ only in their buffers, so their totals are added up once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.passes.dependences.launch_report import StepAccesses
 class BufferTotal:
     """All bytes of one buffer that accesses of one kind touch; `places` are these accesses.
 
-    `ends` says that they are written whatever the data, so that nothing of what was there is left.
+    `ends` says that the bytes are written whatever the data, so that no earlier contents remain.
     """
 
     buffer: ir.BufferId
@@ -43,7 +43,7 @@ class BufferTotal:
 
 
 class StepTotals:
-    """The totals of the steps of a program, remembered by pattern."""
+    """The totals of the steps of a program, cached by pattern."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -91,7 +91,7 @@ def _touches(access: Access, ranges: Ranges) -> bool:
             first = pieces[0]
             if _overlaps(first.offset, first.offset + first.width, ranges):
                 return True
-            # No size is needed: all its bytes are inside the buffer.
+            # The size does not matter: all bytes of the region are inside the buffer.
             return len(intervals.intersect(region_bytes(access.region, 0), ranges)) > 0
         case _:
             return True

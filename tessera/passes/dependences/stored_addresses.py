@@ -1,16 +1,17 @@
 """Steps that store addresses as data which reaches an output or a state.
 
-In: a program and its graph. Out: warnings. An address is another one on every device and in every
-slot, so a result that holds one differs from run to run, and `--verify` finds it. What a launch
-stores is known from its code (`base_words`); a copy and a library call take words of `pointers`
-records for data. Where the bytes go is followed along the graph, from step to step, but not through
-steps that take loaded words for pointers: those use an address as one. Words of `pointers` records
-may hold addresses: they are compared by what they point at.
+In: a program and its graph. Out: warnings. An address differs between devices and between slots, so
+a result that contains an address differs from run to run, and `--verify` reports it. The code of a
+launch shows what it stores (`base_words`); a copy and a library call treat words of `pointers`
+records as data. The stored bytes are followed along the graph, from step to step, but not through
+steps that use loaded words as pointers: there the use of an address is legitimate. Words of
+`pointers` records may hold addresses: they are compared by their targets.
 
-`AddressHolders` has the buffers into which launches put addresses, or distances that they compute
-from them: from there an unknown word is not an index, since it may be an address, or the distance
-between two, which leads into another buffer. A copy and a library call take all along. In what
-outlives requests such a word is there from the first step on, so the walk begins again.
+`AddressHolders` has the buffers into which launches put addresses, or distances computed from
+addresses. An unknown word loaded from such a buffer is not an index: it may be an address, or the
+distance between two addresses, which leads into another buffer. A copy and a library call pass all
+such words on. In a buffer that outlives requests the word is there from the first step on, so the
+walk begins again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Stored = list[tuple[Instruction, frozenset[Word]]]
 
 
 def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
-    """A warning for each instruction whose address gets into a result, and one for copies."""
+    """A warning for each instruction that stores an address into a result, and one for copies."""
     return (*_by_launches(program, graph), *gather_findings(_by_copies(program, graph)))
 
 
@@ -90,7 +91,7 @@ def holds_address(module: ptx.Module, step: ir.Launch, words: frozenset[Word]) -
 def _result(
     program: ir.Program, graph: KernelGraph, node: Node, span: Span | None
 ) -> ir.Buffer | None:
-    """The first output or state that bytes stored by an instruction may get into."""
+    """The first output or state that bytes stored by an instruction may reach."""
     stores = [
         number
         for number, access in enumerate(node.accesses)
@@ -121,7 +122,7 @@ def _result(
 
 
 def is_at(access: Access, span: Span | None) -> bool:
-    """Whether an access may be that of an instruction."""
+    """Whether an access may belong to the instruction at a position."""
     return access.span is None or span is None or access.span.start == span.start
 
 
@@ -166,7 +167,7 @@ _LASTING = (ir.Role.STATE, ir.Role.VARIABLE)
 
 
 class AddressHolders:
-    """The buffers, at the current step of a walk."""
+    """The buffers that may hold addresses, at the current step of a walk."""
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
@@ -175,7 +176,7 @@ class AddressHolders:
         self._stored: dict[tuple[int, str, str], Stored] = {}
 
     def note(self, step: ir.Work, accesses: tuple[Access, ...]) -> None:
-        """Note the buffers that a step puts addresses into."""
+        """Record the buffers into which a step puts addresses."""
         match step:
             case ir.Launch():
                 new = self._by_launch(step, accesses)
@@ -187,8 +188,8 @@ class AddressHolders:
             self.buffers |= new
 
     def _by_launch(self, step: ir.Launch, accesses: tuple[Access, ...]) -> set[ir.BufferId]:
-        """The buffers that the code for any GPU puts addresses into; with several variants,
-        accesses name the lines of one, so every write counts."""
+        """The buffers into which any variant puts addresses. With several variants, accesses name
+        the lines of only one variant, so every write counts."""
         new: set[ir.BufferId] = set()
         variants = self.program.modules[step.module].variants
         for variant in variants:
@@ -211,7 +212,7 @@ class AddressHolders:
         return new
 
     def restart(self) -> bool:
-        """Whether the next request finds such words in buffers that this walk did not know of."""
+        """Whether the next request finds such words in buffers that were unknown to this walk."""
         roles = {buffer.id: buffer.role for buffer in self.program.buffers}
         lasting = frozenset(b for b in self.buffers if roles[b] in _LASTING)
         grown, self._before, self.buffers = lasting != self._before, lasting, lasting
