@@ -1,13 +1,13 @@
 """The 64-bit words of a kernel's parameters that it uses as a base of addresses.
 
 In: a module and a kernel. Out: per parameter the byte offsets of such words; None if any word may
-be one. For a caller that has to tell pointers from numbers in raw argument bytes: a word that holds
-an address but never gets near one in the code is a number.
+be a base. Callers use this to tell pointers from numbers in raw argument bytes: a word that looks
+like an address but never reaches an address operand in the code is a number.
 
 A word is followed through copies, sums, selections and bit operations to the address operand of an
-access; one that is stored counts too, since it may come back as an address. Products and shifts end
-it: a stride is not a base; so does arithmetic on floats. That errs towards "base", so a caller also
-asks whether the value points into an allocation.
+access. A word that is stored counts too, since it may be loaded again as an address. Products and
+shifts stop the search, because a stride is not a base; so does arithmetic on floats. The result
+errs towards "base", so callers also check whether the value points into an allocation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tessera.passes.kernel_facts.operand_names import (
 )
 
 Word = tuple[str, int | None]
-"""A parameter and an offset; None: somewhere in it."""
+"""A parameter and a byte offset in it; the offset is None if it is unknown."""
 
 _ADDRESSES = frozenset(
     {
@@ -63,9 +63,10 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
 def stored_words(
     module: ptx.Module, function: ptx.Function
 ) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
-    """The instructions that put words of parameters into memory which others see, and the words.
+    """The instructions that store words of parameters in memory that others can see, and the words.
 
-    The same words as above, sums with them included: stored, they are data.
+    These are the same words as in `base_words`, sums with them included: once stored, they are
+    data.
     """
     body = function.body or ()
     written = [
@@ -74,17 +75,17 @@ def stored_words(
         if isinstance(statement, ptx.Instruction)
     ]
     has_calls = any(instruction.opcode.name == "call" for instruction in written)
-    # Without calls followed, registers of equal name count as one: what this does not find is not
-    # there.
+    # `written` counts registers of equal name in different scopes as one register, so the quick
+    # check may find too many words, but never misses one.
     if not has_calls and not (_moves_words(written, function) and _stored(written, function)):
         return []
     return _stored(inline_calls(module, function).instructions, function)
 
 
 def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function) -> bool:
-    """Whether a word of 64 bits can get out of its kernel at all: as one, or cut into parts.
+    """Whether a 64-bit word can leave its kernel at all, whole or in parts.
 
-    This is quick to see, and most kernels do neither.
+    This check is fast, and the answer is no for most kernels.
     """
     narrow = frozenset(
         p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
@@ -135,10 +136,10 @@ def _stored(
 def _carried(
     instructions: Sequence[ptx.Instruction], names: frozenset[str], *, floats: bool = True
 ) -> tuple[dict[str, frozenset[Word]], dict[int, Meaning]]:
-    """The words that each register may carry, and the instructions that they get to.
+    """The words that each register may carry, and the instructions that they reach.
 
-    Without `floats` a number that was made a float carries none: it is not an address any more,
-    though it depends on one.
+    Without `floats` a number that was converted to a float carries no word: it depends on an
+    address but is not an address.
     """
     users = readers_of(instructions)
     taints: dict[str, frozenset[Word]] = {}
@@ -177,7 +178,7 @@ def _flow(
     names: frozenset[str],
     taints: dict[str, frozenset[Word]],
 ) -> Iterator[tuple[str, frozenset[Word]]]:
-    """What each register that is written may carry."""
+    """The words that each written register may carry."""
     if _is_parameter_load(instruction, meaning):
         yield from _loaded(instruction, names, taints)
         return
@@ -212,7 +213,7 @@ def _flow(
 def _loaded(
     instruction: ptx.Instruction, names: frozenset[str], taints: dict[str, frozenset[Word]]
 ) -> Iterator[tuple[str, frozenset[Word]]]:
-    """`ld.param`: the word at a known offset, or any word of what the address names."""
+    """`ld.param`: the word at a known offset, or any word of the parameter in the address."""
     target, source = instruction.operands[:2]
     width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
     registers = list(results_in(target))
@@ -234,7 +235,7 @@ def _addressed(
     names: frozenset[str],
     taints: dict[str, frozenset[Word]],
 ) -> Iterator[Word]:
-    """The words behind the address operands of an instruction, and those that it stores."""
+    """The words in the address operands of an instruction, and the words that it stores."""
     if _is_parameter_load(instruction, meaning):
         return
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):

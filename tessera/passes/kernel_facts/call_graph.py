@@ -1,20 +1,20 @@
-"""Who calls whom, and what a call can touch that cannot be put in place of the call.
+"""The call graph of a module, and the memory that calls which cannot be inlined may touch.
 
-In: a module, and who calls whom. `gather` and `closed_names` find facts about all that a function
-calls, in time linear in the calls. `components` is Tarjan's algorithm without recursion, so that a
-chain of any length is walked.
+In: a module, and the callees of each function. `gather` and `closed_names` find facts about a
+function and all its callees, direct and indirect, in time linear in the calls. `components` is
+Tarjan's algorithm without recursion, so that a call chain may have any length.
 
-`call_reach` is about the calls that stay in a kernel (recursion, a register). Out: the callees that
-are
+`call_reach` is about the calls that stay in a kernel (recursive, or through a register). Out: the
+callees that are
 - quiet: their accesses, and those of all they call, stay in local, parameter and shared memory.
-  Such a call gives unknown results and nothing else;
-- bounded: neither they nor the kernel load a pointer. They touch only what the kernel was given:
-  its arguments' buffers and the module's variables.
+  Such a call gives unknown results and has no other effect;
+- bounded: neither they nor the kernel load a pointer. They touch only the buffers among the
+  kernel's arguments and the module's variables.
 
 `may_exit`: a thread may end in one of these calls, so what follows them is not certain.
 
-A call through a register can reach the functions named by anything but a direct call; it is quiet
-or bounded where all of them are.
+A call through a register can reach every function whose name appears outside a direct call; it is
+quiet or bounded if all of these functions are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Item = TypeVar("Item")
 
 
 def components(calls: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
-    """The functions in groups that call each other in circles, callees before their callers."""
+    """The strongly connected components of the call graph, callees before their callers."""
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
     open_names: list[str] = []
@@ -76,7 +76,7 @@ def components(calls: Mapping[str, Collection[str]]) -> Iterator[list[str]]:
 def gather(
     calls: Mapping[str, Collection[str]], own: Mapping[str, Collection[Item]]
 ) -> dict[str, frozenset[Item]]:
-    """What each function and all that it calls have of their own; equal sets are one object."""
+    """The items of each function and of all its callees; equal sets are one object."""
     gathered: dict[str, frozenset[Item]] = {}
     for group in components(calls):
         parts = [gathered[c] for name in group for c in calls[name] if c in gathered]
@@ -108,7 +108,7 @@ def closed_names(needs: Mapping[str, Collection[str]]) -> frozenset[str]:
     return frozenset(needs.keys() - gone)
 
 
-# What CUDA has on the device; its functions come back, or end the launch.
+# Functions of the CUDA device runtime; they return, or end the launch.
 _RUNTIME = re.compile(r"vprintf|malloc|free|__assert_?fail|cuda\w*")
 _THROUGH_A_REGISTER = " "  # no function has this name
 _PLAIN = frozenset({"global", "const", "generic"})
@@ -117,7 +117,7 @@ _OWN = frozenset({"local", "param", "param::entry", "param::func"})
 
 @dataclass(frozen=True, slots=True)
 class CallReach:
-    """The callees in a kernel's calls, registers included, of which something is known."""
+    """The known facts about the callees of a kernel, including calls through registers."""
 
     quiet: frozenset[str] = frozenset()
     bounded: frozenset[str] = frozenset()
@@ -125,7 +125,7 @@ class CallReach:
 
 
 def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
-    """What the calls that stayed in a kernel can touch."""
+    """The memory that the calls which stayed in a kernel can touch."""
     called = {call_parts(i)[0] or "" for i in flat.instructions if i.opcode.name == "call"}
     if not called:
         return CallReach()
@@ -142,11 +142,10 @@ def call_reach(module: ptx.Module, flat: FlatFunction) -> CallReach:
 
 
 def _may_exit(module: ptx.Module, names: set[str], called: set[str]) -> bool:
-    """Whether a thread may end in a call: in a function of the module, or in one that is not
-    known."""
+    """Whether a thread may end in a call: in a function of the module, or in an unknown one."""
     bodies = [f for f in module.functions() if f.body is not None and not f.is_entry]
     own = {f.name for f in bodies}
-    # What the module defines is its own, whatever it is called.
+    # A function that the module defines is its own, even if it has the name of a runtime function.
     unknown = {name for name in names - own if not _RUNTIME.fullmatch(name)}
     if unknown:
         return True
@@ -174,7 +173,7 @@ def _bounded_functions(module: ptx.Module) -> frozenset[str]:
 
 
 def _loads_pointers(flat: FlatFunction) -> bool:
-    """Whether a body may bring an address from memory, as one word or in parts; or do more."""
+    """Whether a body may load an address from memory, whole or in parts, or is not understood."""
     for instruction in flat.instructions:
         meaning = meaning_of(instruction)
         if meaning is None or not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:

@@ -1,12 +1,12 @@
 """A kernel's accesses in terms of its parameters, for people.
 
 In: a `KernelCode`. Out: one line per access: instruction, object, offset and the conditions it
-depends on; and, where the offset is one word per thread under a bound, what that adds up to:
+depends on; and, if the offset is one word per thread under a bound, the sum over all threads:
 `writes out[0 : 4*n), every byte, if nctaid.x*ntid.x >= n`.
 
-A register that one instruction writes is that instruction's expression. A register with a start
-and one step in a loop is `start + step*i`, where i counts the rounds. A register that is neither
-stays, with a question mark: `%r7?`. See `ir.graph.expr` for what an expression leaves out.
+A register with a single writer is shown as the expression of that instruction. A register with a
+start and one step in a loop is `start + step*i`, where i counts the rounds. Any other register is
+shown by name, with a question mark: `%r7?`. See `ir.graph.expr` for what an expression leaves out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`left sign right`; `text` where it is not of that form."""
+    """A condition `left sign right`, or `text` if it does not have that form."""
 
     left: Expression | None
     sign: str
@@ -58,7 +58,7 @@ class Describer:
                     self.definitions.setdefault(name, []).append((number, step))
 
     def lines(self) -> Iterator[str]:
-        """One line per access, then what simple accesses add up to."""
+        """One line per access, then the totals of simple accesses."""
         bounds: list[str] = []
         for number, block in enumerate(self.code.blocks):
             if not self.code.flow.blocks[number].reachable:
@@ -84,7 +84,7 @@ class Describer:
     # --- for other analyses ----------------------------------------------------------------
 
     def written(self, block: int, step: Step, name: str) -> Expression:
-        """What an instruction writes to a register."""
+        """The value that an instruction writes to a register."""
         computed = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
         return computed or expr.register(name, Origin.OPEN)
 
@@ -93,13 +93,13 @@ class Describer:
         return self._address(step.instruction.operands[operand], (block, step.index))
 
     def conditions(self, block: int, step: Step) -> tuple[Condition, ...]:
-        """What has to hold for an instruction to run, as far as it is understood."""
+        """The conditions under which an instruction runs, as far as they are understood."""
         return tuple(self._conditions(block, step))
 
     # --- values ----------------------------------------------------------------------------
 
     def _register(self, name: str, use: Place) -> Expression:
-        """What a register holds at a place; in progress or too deep, it is unknown."""
+        """The value of a register at a place; unknown if it depends on itself or is too deep."""
         written = self.definitions.get(name, [])
         if name in self.active or len(self.active) > _DEEPEST:
             return expr.register(name, Origin.UNFINISHED if name in self.active else Origin.OPEN)
@@ -251,7 +251,7 @@ class Describer:
         plain = instruction.opcode.name == "setp" and not {"and", "or", "xor"} & set(modifiers)
         if not plain or sign is None or modifiers[-1].startswith(("f", "bf")):
             return unknown
-        # Of two results the second is the opposite.
+        # The second of two results of `setp` is the negation of the first.
         positive = (holds != guard.negated) == (step.targets[0] == guard.register)
         use = (block, step.index)
         left, right = (self._operand(o, use) for o in instruction.operands[1:3])

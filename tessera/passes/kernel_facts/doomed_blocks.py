@@ -1,9 +1,9 @@
-"""Blocks that lead to a trap and to nothing else, and where control meets again without them.
+"""Blocks that lead only to a trap, and the post-dominators of blocks without them.
 
-In: a function, its control flow, and the functions that its module defines: one that is called as
-the driver's is not a driver's function. Out: the blocks that no thread of a launch that ends
-normally comes to, and the post-dominator of every block over the ways that are left: an assertion
-inside an `if` does not keep its sides from meeting.
+In: a function, its control flow, and the functions that its module defines: a defined function with
+the name of a driver function is not that driver function. Out: the blocks that no thread reaches in
+a launch that ends normally, and the post-dominator of every block over the other paths. So an
+assertion inside an `if` does not keep its sides from meeting.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEVER_RETURNS = frozenset({"__assertfail", "__assert_fail"})
 
 
 def doomed_blocks(flat: FlatFunction, flow: ControlFlow, defined: Container[str]) -> frozenset[int]:
-    """The blocks from which every way ends in a trap."""
+    """The blocks from which every path ends in a trap."""
     doomed = {b.index for b in flow.blocks if _traps(flat, b.start, b.end, defined)}
     pending = sorted(doomed)
     while pending:
@@ -33,7 +33,7 @@ def doomed_blocks(flat: FlatFunction, flow: ControlFlow, defined: Container[str]
 def meeting_blocks(
     flat: FlatFunction, flow: ControlFlow, doomed: frozenset[int]
 ) -> tuple[int | None, ...]:
-    """Where all ways from each block that do not trap meet; EXIT where that is the end."""
+    """The block where all paths from each block that do not trap meet; EXIT if that is the end."""
     if not doomed and not any(i.opcode.name == "trap" for i in flat.instructions):
         return flow.post_dominators
     edges = [
@@ -60,7 +60,7 @@ def _traps(flat: FlatFunction, start: int, end: int, defined: Container[str]) ->
 
 
 def _ways(flat: FlatFunction, flow: ControlFlow, index: int) -> list[int]:
-    """Where control goes from a block, EXIT included, a trap left out."""
+    """The successors of a block, including EXIT, without traps."""
     block = flow.blocks[index]
     last = flat.instructions[block.end - 1] if block.end > block.start else None
     # A thread that does not trap in the last instruction reaches the end.

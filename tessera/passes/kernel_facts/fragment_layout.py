@@ -1,18 +1,20 @@
-"""Kernels whose results depend on how `wmma` lays fragments out.
+"""Kernels whose results depend on the layout of `wmma` fragments.
 
-In: a module and a kernel. Out: the first instruction that shows it, or None. PTX does not say which
-element of a matrix a lane's register holds after `wmma.load` and `wmma.mma`; it differs from GPU to
-GPU, and the CPU backend has a layout of its own. Fragments may go to `wmma.mma` and `wmma.store`,
-and all elements of one may be changed alike. Anything else depends on the layout: storing the
-registers, handing them to other lanes or to `mma.sync`, adding up elements, changing only some,
-making fragments of other values. What `mma.sync` takes and gives is specified.
+In: a module and a kernel. Out: the first instruction that depends on the layout, or None. PTX does
+not specify which element of a matrix a lane's register holds after `wmma.load` and `wmma.mma`; the
+layout differs between GPUs, and the CPU backend has its own. Fragments may go to `wmma.mma` and
+`wmma.store`, and all elements of a fragment may be changed in the same way. Any other use depends
+on the layout: storing the registers, passing them to other lanes or to `mma.sync`, adding up
+elements, changing only some of them, making fragments of other values. The operands and results of
+`mma.sync` have a specified layout.
 
-What registers hold (`fragment_steps`) is followed along the flow of control until nothing changes,
-for the instructions that elements may get to and those that what is done to them is computed from
-(`fragment_slice`): most of a kernel is neither. Where lanes part at a branch, what they change on
-the way to its end counts as changed by a condition, unless `wmma` is used there: then all lanes
-take the branch alike. It is a hint for people, no proof: values are not followed through shared
-memory, nor through local memory whose address is computed (code without optimisation).
+The values of registers (`fragment_steps`) are followed along the control flow until nothing
+changes. Only two kinds of instructions are followed (`fragment_slice`): those that elements may
+reach, and those that compute operands for them; most of a kernel is neither. If lanes diverge at a
+branch, changes up to the point where its paths meet count as changes under a condition, unless
+`wmma` is used there: then all lanes take the branch in the same direction. The result is a hint for
+people and not a proof: values are not followed through shared memory, nor through local memory at
+computed addresses (unoptimised code).
 
 Source: PTX ISA 9.0, section 9.7.14.4 (wmma).
 """
@@ -46,7 +48,7 @@ _MOST_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class LayoutUse:
-    """The instruction that uses the layout, and how, in words."""
+    """The instruction that depends on the layout, and the kind of use in words."""
 
     instruction: ptx.Instruction
     how: str
@@ -65,7 +67,7 @@ def find_layout_use(module: ptx.Module, function: ptx.Function) -> LayoutUse | N
 
 
 def layout_warnings(program: ir.Program) -> Iterator[Diagnostic]:
-    """A warning for each kernel that uses the layout: those launched, or all of plain PTX."""
+    """A warning for each kernel that depends on the layout: launched ones, or all in plain PTX."""
     launched = {(step.module, step.kernel) for step in program.launches()}
     for module in program.modules:
         told: set[str] = set()
@@ -110,7 +112,7 @@ class _FragmentWalk:
         self.conditions: dict[int, FragmentValue] = {}
 
     def uses(self) -> dict[int, str]:
-        """The instructions that use the layout, with how."""
+        """The instructions that depend on the layout, each with the kind of use in words."""
         for _ in range(_MOST_ROUNDS):
             if not self._round():
                 break
@@ -120,7 +122,7 @@ class _FragmentWalk:
         return dict(layout_uses)
 
     def _round(self) -> bool:
-        """Walk all blocks once; whether anything changed."""
+        """Walk all blocks once; return whether anything changed."""
         changed = False
         for number in self.flow.order:
             after = self._block(number, [])
@@ -152,7 +154,7 @@ class _FragmentWalk:
         return changed
 
     def _part(self, number: int, after: State) -> bool:
-        """Note the condition of a branch for the blocks that it decides about."""
+        """Record the condition of a branch for the blocks that depend on it."""
         last = self.flat.instructions[self.flow.blocks[number].end - 1]
         if last.guard is None or len(self.flow.blocks[number].successors) < 2:
             return False
@@ -224,7 +226,7 @@ def between(flow: ControlFlow, number: int) -> Iterator[int]:
 def _read(instruction: ptx.Instruction) -> Iterator[str]:
     if instruction.guard is not None:
         yield instruction.guard.register
-    is_wmma = instruction.opcode.name == "wmma"  # where its matrices lie does not matter
+    is_wmma = instruction.opcode.name == "wmma"  # the addresses of its matrices do not matter
     for operand in instruction.operands:
         if not (is_wmma and isinstance(operand, ptx.Address)):
             yield from registers_in(operand)
@@ -236,7 +238,7 @@ def _touching(
     read: Sequence[frozenset[str]],
     own: Sequence[bool],
 ) -> set[int]:
-    """Instructions that elements may get to; memory of a thread's own is one place for all."""
+    """Instructions that elements may reach; a thread's own memory counts as a single place."""
     users: dict[str, list[int]] = {}
     for index, names in enumerate(read):
         for name in names:

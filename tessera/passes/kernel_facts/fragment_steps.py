@@ -1,20 +1,20 @@
-"""What registers hold with regard to fragments of `wmma`, and what instructions do to that.
+"""The contents of registers with regard to `wmma` fragments, and the effects of instructions.
 
 In: an instruction and the values of registers before it. Out: the values after it, and whether it
 uses the layout of a fragment. Local memory and parameters of calls are followed where the address
-is the same text or made in the same way; what is printed is not followed.
+has the same text or was computed in the same way. Printed values are not followed.
 
 A value is UNIFORM (the same in all lanes of a warp), LANE_ID (the lane's number plus something
-uniform), VARYING (other in each lane), FRAGMENT (one element of a fragment per lane) or LAYOUT: it
-depends on which element of a matrix a lane's register holds, which PTX leaves open. Order, from
-below: UNIFORM, LANE_ID, VARYING, LAYOUT; and UNIFORM, FRAGMENT, LAYOUT. What is computed of an
-element and a uniform value is an element; of an element and another one, or one and what differs
-from lane to lane, it depends on the layout.
+uniform), VARYING (different in each lane), FRAGMENT (one element of a fragment per lane) or LAYOUT:
+it depends on which element of a matrix a lane's register holds, which PTX leaves open. Order, from
+below: UNIFORM, LANE_ID, VARYING, LAYOUT; and UNIFORM, FRAGMENT, LAYOUT. The result of an element
+and a uniform value is an element. The result of an element and a different element, or of an
+element and a value that differs between lanes, depends on the layout.
 
-A value also has a recipe, a number for how it was made without regard to the register of the
-fragment: elements of one fragment that were treated alike have equal recipes. Where paths meet all
-recipes become one, and what comes from memory that is not followed has none; so a difference may
-be missed, and none is made up.
+A value also has a recipe: a number that identifies its computation, whatever the register of the
+fragment. Elements of one fragment that were computed in the same way have equal recipes. Where
+paths meet, all recipes become one, and a value from memory that is not followed has no recipe. So
+the analysis may miss a difference, but never invents one.
 
 Longer than 400 lines because values and the rules that make them explain each other.
 """
@@ -42,13 +42,13 @@ UNKNOWN = -1
 _WARP_BITS = 5
 _OWN_SPACES = ("local", "param")
 _COMMUTE = frozenset({"add", "mul", "min", "max", "and", "or", "xor", "fma", "mad"})
-# Votes whose result is the same whichever lane holds what.
+# Votes whose result does not depend on which lane holds which element.
 _AGREED = frozenset({"any", "all", "uni"})
 _SPECIFIED = frozenset({"mma", "wgmma", "stmatrix", "movmatrix"})
 
 
 class Holds(enum.IntEnum):
-    """What differs between the lanes of a warp."""
+    """The way in which a value differs between the lanes of a warp."""
 
     UNIFORM = 0
     LANE_ID = 1
@@ -59,7 +59,7 @@ class Holds(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FragmentShape:
-    """Which fragments have one layout: `role` is `a`, `b` or `accumulator`."""
+    """The properties that determine a layout: `role` is `a`, `b` or `accumulator`."""
 
     role: str
     layout: str
@@ -69,8 +69,8 @@ class FragmentShape:
 
 @dataclass(frozen=True, slots=True)
 class FragmentValue:
-    """What a register holds. A FRAGMENT has the fragment's shape, the register's number in it and,
-    where a register was cut into halves, which one this is. `local`: an address of local memory."""
+    """The value of a register. A FRAGMENT has the fragment's shape, the register's number in it,
+    and, if a register was cut into halves, the half. `local`: an address of local memory."""
 
     holds: Holds = Holds.UNIFORM
     recipe: int = JOINED
@@ -81,12 +81,12 @@ class FragmentValue:
 
     @property
     def element(self) -> tuple[FragmentShape | None, int, int]:
-        """Which element of which kind of fragment it is."""
+        """The shape of the fragment, and the place of the element in it."""
         return self.shape, self.number, self.part
 
 
 def combine(values: Iterable[FragmentValue], recipe: int) -> FragmentValue:
-    """A value that is computed of others, lane by lane."""
+    """A value that is computed from others, lane by lane."""
     combined = FragmentValue(recipe=recipe)
     for value in values:
         combined = _together(combined, value, recipe, combined.local or value.local)
@@ -116,8 +116,8 @@ def _together(left: FragmentValue, right: FragmentValue, recipe: int, local: boo
 
 
 def fragment_shapes(modifiers: tuple[str, ...]) -> tuple[FragmentShape, ...]:
-    """The fragments of an instruction: of `wmma.load.x` and `wmma.store.d` one; of `wmma.mma`
-    those of D, A, B and C, in operand order."""
+    """The fragments of an instruction: one for `wmma.load.x` and `wmma.store.d`; D, A, B and C for
+    `wmma.mma`, in operand order."""
     layouts = [modifier for modifier in modifiers if modifier in ("row", "col")]
     at = next((n for n, modifier in enumerate(modifiers) if matrix_shape(modifier)), None)
     if at is None or not layouts:
@@ -161,7 +161,7 @@ class FragmentSteps:
         )
 
     def held(self, state: State, name: str) -> FragmentValue:
-        """What a register, a symbol or a special register holds."""
+        """The value of a register, a symbol or a special register."""
         known = state.get(name)
         if known is not None:
             return known
@@ -174,7 +174,7 @@ class FragmentSteps:
     def step(
         self, index: int, state: State, condition: FragmentValue, layout_uses: list[Use]
     ) -> None:
-        """Run one instruction on `state`; what uses the layout goes to `layout_uses`."""
+        """Run one instruction on `state`; add uses of the layout to `layout_uses`."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         how = self._use(instruction, meaning, state)
         if how is not None:
@@ -193,7 +193,7 @@ class FragmentSteps:
         old: FragmentValue,
         new: FragmentValue,
     ) -> FragmentValue:
-        """A value that is written only where a condition holds."""
+        """The value of a register that is written only where a condition holds."""
         if guard is not None:
             new = join(old, new)
         if condition.holds is Holds.UNIFORM:
@@ -260,7 +260,7 @@ class FragmentSteps:
     def _sources(
         self, instruction: ptx.Instruction, meaning: Meaning, state: State
     ) -> Iterator[tuple[ptx.Operand, FragmentValue]]:
-        """The operands that are read as data, with what they hold."""
+        """The operands that are read as data, with their values."""
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
             is_read = role in (
                 OperandRole.SOURCE,
@@ -307,7 +307,7 @@ class FragmentSteps:
             yield target, value
 
     def _result(self, index: int, state: State) -> FragmentValue:
-        """What an instruction computes of its sources."""
+        """The result that an instruction computes from its sources."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         opcode, name = instruction.opcode, instruction.opcode.name
         if any(effect.access.reads for effect in meaning.effects):
@@ -369,7 +369,7 @@ class FragmentSteps:
     # --- memory of a thread's own ----------------------------------------------------------
 
     def _cell(self, instruction: ptx.Instruction, meaning: Meaning, state: State) -> str | None:
-        """A name for what is behind an address of local memory or of a parameter."""
+        """A name for the memory at an address of local memory or of a parameter."""
         spaces = {effect.space.partition("::")[0] for effect in meaning.effects}
         address = next((o for o in instruction.operands if isinstance(o, ptx.Address)), None)
         if address is None or not (spaces & set(_OWN_SPACES) or self._is_local(instruction, state)):
@@ -399,7 +399,7 @@ def _elements(operand: ptx.Operand) -> tuple[ptx.Operand, ...]:
 
 
 def _misfit(shape: FragmentShape, values: Sequence[FragmentValue]) -> str | None:
-    """Why registers are no fragment of a shape, if they are none."""
+    """The reason why registers are not a fragment of a shape; None if they are."""
     for number, value in enumerate(values):
         if value.holds is Holds.LAYOUT:
             return "elements that were changed lane by lane or mixed"
@@ -413,7 +413,7 @@ def _misfit(shape: FragmentShape, values: Sequence[FragmentValue]) -> str | None
 
 
 def _special(name: str) -> Holds:
-    """What a special register holds; blocks are taken to be a multiple of a warp wide."""
+    """The value of a special register; assumes that block widths are multiples of a warp."""
     if name in ("%tid.x", "%laneid"):
         return Holds.LANE_ID
     special = special_register(name) if name.startswith("%") else None
@@ -423,7 +423,7 @@ def _special(name: str) -> Holds:
 
 
 def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -> Holds:
-    """What an instruction makes of the number of a lane: the number of the warp is uniform."""
+    """The result of an instruction on the number of a lane: the number of the warp is uniform."""
     last = instruction.operands[-1]
     by = integer_value(last) if isinstance(last, ptx.Integer) else None
     name = instruction.opcode.name
@@ -437,7 +437,7 @@ def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -
 
 
 def _from_warp(instruction: ptx.Instruction, source: FragmentValue) -> FragmentValue:
-    """The result of an instruction of a whole warp."""
+    """The result of a warp-wide instruction."""
     name, modifiers = instruction.opcode.name, set(instruction.opcode.modifiers)
     if name == "elect":
         return FragmentValue(Holds.VARYING, source.recipe)

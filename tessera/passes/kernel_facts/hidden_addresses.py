@@ -1,19 +1,21 @@
-"""Results that may hide a distance between objects, where values are not followed.
+"""Results of unfollowed computations that may hide a distance between objects.
 
 In: the instructions of a kernel, calls followed. Out: per instruction the parameter words whose
-addresses its result may hide: not as an address, but as what is left of several of them, or as
-bits of one. Such a result, where its value is unknown, is not an index: added to an address, it may
-lead into another object (`HARD` of `lane_kinds`).
+addresses its result may hide: not as an address, but as a combination of several addresses, or as
+bits of one address. If the value of such a result is unknown, it is not an index: added to an
+address, it may lead into another object (`HARD` of `lane_kinds`).
 
-The excerpt knows what its own values are made of (`lane_kinds`), but it has no values for what it
-does not follow: floating point, carries, video instructions, reductions over a warp, memory that is
-written at unknown places or by anything but a plain store, calls. So this looks at all
-instructions, without order: a register *carries* the addresses of some words, or *hides* them. A
-copy, a selection, and a sum with something that has no address keep an address. Every other result
-of addresses hides them. What is stored may come back from every load of that state space.
+The excerpt tracks the kinds of its own values (`lane_kinds`), but it has no values for computations
+that it does not follow: floating point, carries, video instructions, reductions over a warp, memory
+that is written at unknown places or by anything but a plain store, calls. So this analysis looks at
+all instructions, without order: a register *carries* the addresses of some words, or *hides* them.
+A copy, a selection, and a sum with a value without addresses keep an address. Every other result
+computed from addresses hides them. A stored value may come back from every load of that state
+space.
 
-Not seen: a distance that is put together from comparisons, bit by bit, since a predicate carries
-nothing; nor one that is computed as floats from parts of an address of 32 bits and fewer.
+Two computations are not detected: a distance that is assembled from comparisons, bit by bit, since
+a predicate carries nothing; and a distance that is computed as floats from parts of an address of
+at most 32 bits.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.operand_names import place_of, registers_in, written_registers
 
 WordPlace = tuple[str, int, int]
-"""A parameter, an offset into it, and how many bytes; of -1 bytes: anywhere in it."""
+"""A parameter, an offset in it, and a number of bytes; -1 bytes: anywhere in the parameter."""
 
 _SYMBOL, _TABLE, _FIRST = 1, 2, 4
 _PLAIN = frozenset({"mov", "cvta", "selp", "shfl", "min", "max"})
@@ -45,13 +47,13 @@ _LOW = 256
 _OUTSIDE = frozenset({"global", "const", "generic"})
 _SPACES = ("shared", "local", "global", "other")
 Carried = tuple[int, int]
-"""Words that are carried, and words that are hidden: sets as bits."""
+"""The set of carried words, and the set of hidden words, as bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenAddresses:
-    """Per instruction the words that its result may hide, as bits: the address of a variable, the
-    addresses in tables, then one bit for each of `words`."""
+    """The words that the result of each instruction may hide, as bits: one bit for the address of a
+    variable, one for the addresses in tables, then one for each of `words`."""
 
     words: tuple[WordPlace, ...] = ()
     results: Mapping[int, int] = field(default_factory=dict)
@@ -59,8 +61,8 @@ class HiddenAddresses:
     def where(
         self, offsets: Mapping[str, int], pointers: Sequence[int], *, has_tables: bool
     ) -> frozenset[int]:
-        """The instructions that hide something, in a launch with addresses in some words of its
-        parameters, and maybe in memory."""
+        """The instructions that hide an address in a launch with addresses at `pointers` in its
+        parameters and, with `has_tables`, in memory."""
         if not self.results:
             return frozenset()
         active = _SYMBOL | (_TABLE if has_tables else 0)
@@ -77,12 +79,12 @@ class HiddenAddresses:
 def hidden_addresses(
     module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]
 ) -> HiddenAddresses:
-    """What the results of one kernel's instructions may hide."""
+    """The words that the results of one kernel's instructions may hide."""
     return _AddressFlow(module, flat, meanings).run()
 
 
 class _AddressFlow:
-    """What registers and state spaces carry and hide, until nothing changes."""
+    """The words that registers and state spaces carry and hide, computed until nothing changes."""
 
     def __init__(self, module: ptx.Module, flat: FlatFunction, meanings: Sequence[Meaning]) -> None:
         self.flat = flat
@@ -127,7 +129,7 @@ class _AddressFlow:
             yield from _spaces("generic")
 
     def _written(self, index: int) -> Iterator[tuple[str, Carried]]:
-        """What an instruction adds to registers and state spaces."""
+        """The words that an instruction adds to registers and state spaces."""
         instruction, meaning = self.flat.instructions[index], self.meanings[index]
         if instruction.opcode.name == "call":
             yield from self._call(instruction, meaning)
@@ -144,7 +146,7 @@ class _AddressFlow:
                     yield name, _union(stored)
 
     def _copied(self, meaning: Meaning) -> Carried:
-        """What an instruction moves from memory to memory."""
+        """The words that an instruction moves from memory to memory."""
         spaces = {effect.space for effect in meaning.effects if effect.access.reads}
         values = [self.known.get(name, (0, 0)) for space in spaces for name in _spaces(space)]
         return _union([*values, (_TABLE if spaces & _OUTSIDE else 0, 0)])
@@ -152,7 +154,7 @@ class _AddressFlow:
     def _call(
         self, instruction: ptx.Instruction, meaning: Meaning
     ) -> Iterator[tuple[str, Carried]]:
-        """A call that was not followed may compute anything from all it can get at."""
+        """A call that was not followed may compute anything from all values that it can reach."""
         callee = call_parts(instruction)[0]
         prints = callee == "vprintf" and callee not in self.defined
         if prints or never_returns(instruction, self.defined):
@@ -166,7 +168,7 @@ class _AddressFlow:
                 yield name, (reached, reached)
 
     def _sources(self, instruction: ptx.Instruction, meaning: Meaning) -> list[Carried]:
-        """What each operand that is computed with, or stored, carries and hides."""
+        """The words that each operand which is computed with or stored carries and hides."""
         names = {"cvta", "mapa"}
         addresses = {effect.operand for effect in meaning.effects}
         values: list[Carried] = []
@@ -194,7 +196,7 @@ class _AddressFlow:
         loads = [e for e in meaning.effects if e.access.reads]
         if loads:
             given = [self._loaded(instruction, effect.space, effect.operand) for effect in loads]
-            # Loads from tables are followed, whatever else reads them is not.
+            # Loads from tables are followed; other instructions that read tables are not.
             table = instruction.opcode.name not in {"ld", "ldu"} and _OUTSIDE & {
                 effect.space for effect in loads
             }
@@ -229,7 +231,7 @@ class _AddressFlow:
             count = -1 if offset is None else words * max(1, bits // 8)
             word = self._word((base, offset or 0, count))
         elif base in self.widths:
-            # Through a pointer: any word of the parameters that it was made of.
+            # Through a pointer: any word of the parameters from which the pointer was computed.
             word = (self.known.get(base, (0, 0))[0] & ~_SYMBOL, 0) if self._taken else (0, 0)
         else:
             return given
@@ -264,7 +266,7 @@ def _computed(instruction: ptx.Instruction, values: Sequence[Carried]) -> Carrie
     is_plain = name in wanted and not {"cc", "sat", "hi"} & {*modifiers}
     if is_plain and len(with_address) == 1 and wanted[name] in (None, with_address[0]):
         return carried, hidden
-    # A sum of several may have one of them left.
+    # In a sum of several addresses, all but one may cancel out.
     return carried if name in wanted else 0, carried | hidden
 
 
@@ -282,7 +284,7 @@ def _union(values: Sequence[Carried]) -> Carried:
 
 
 def _spaces(space: str) -> tuple[str, ...]:
-    """The names that stand for what may be in a state space."""
+    """The names that stand for the contents of a state space."""
     if space == "generic":
         return ("@shared", "@local", "@global")
     if space.startswith("param"):

@@ -1,12 +1,12 @@
 """Pointers in the initialisers of module variables.
 
 In: a program. Out: per variable the words that hold the address of another variable when a module
-is loaded, as a `pointers` table has them: `.global .u64 p = generic(x)+4;`, and structs that a
-compiler writes byte by byte (`0xFF(x), 0xFF00(x), ...`). A word counts where all variants of the
+is loaded, in the form of a `pointers` table: `.global .u64 p = generic(x)+4;`, and structs that a
+compiler writes byte by byte (`0xFF(x), 0xFF00(x), ...`). A word counts only if all variants of the
 module agree on it.
 
-Module variables persist from request to request, so such a word is known only if no step of the
-program may write it; see `access_regions`.
+Module variables persist from request to request, so the value of a word is known only if no step of
+the program may write it; see `access_regions`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _whole_words(sums: Mapping[int, tuple[int, Sum]]) -> Iterator[tuple[int, Sum
 
 
 def _byte_words(sums: Mapping[int, tuple[int, Sum]]) -> Iterator[tuple[int, Sum]]:
-    """Eight bytes in a row that are the bytes of one address, lowest first."""
+    """Runs of eight bytes that are the bytes of one address, lowest first."""
     for start, (_, symbol) in sums.items():
         masks = [(0xFF << 8 * place, symbol) for place in range(8)]
         if all(sums.get(start + place) == masks[place] for place in range(8)):
@@ -73,7 +73,7 @@ def _byte_words(sums: Mapping[int, tuple[int, Sum]]) -> Iterator[tuple[int, Sum]
 
 
 def _symbol_sums(constant: ptx.Constant) -> Iterator[tuple[int, Sum]]:
-    """A constant that is a symbol plus a number, with the byte of it that is meant (0 for all)."""
+    """A symbol plus a number, with the byte of the sum that the constant selects (0 for all)."""
     mask = 0
     if isinstance(constant, ptx.MaskedByte):
         mask, constant = constant.mask.value, constant.operand

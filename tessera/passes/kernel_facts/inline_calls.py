@@ -1,10 +1,11 @@
-"""A kernel with the functions that it calls put in place of the calls.
+"""A kernel with its calls inlined.
 
 In: a module and one of its functions. Out: a `FlatFunction` in which a call of a function with a
-body is that body under names of its own (`name@N`), its parameters being the caller's variables.
-Calls that stay: through a register, of a function that the module only declares, recursive
-ones, and those past the limits on depth and size. Each keeps its instruction; what it may do is
-for the reader to judge.
+body is replaced by that body under names of its own (`name@N`), with the caller's variables as its
+parameters.
+Calls that stay: through a register, of a function that the module only declares, recursive calls,
+and calls past the limits on depth and size. Each keeps its instruction; the analyses that read the
+result decide what such a call may do.
 
 `rename_instruction` puts other names into an instruction: every register, variable and label that a
 map holds is replaced, and the rest stays.
@@ -27,7 +28,7 @@ _DEEPEST = 24
 
 @dataclass(slots=True)
 class _InlinedBody:
-    """The function being put together."""
+    """The function under construction."""
 
     instructions: list[ptx.Instruction] = field(default_factory=list)
     labels: list[LabelIndex] = field(default_factory=list)
@@ -39,7 +40,7 @@ class _InlinedBody:
 
 
 def inline_calls(module: ptx.Module, function: ptx.Function) -> FlatFunction:
-    """The function with its calls followed."""
+    """The function with its calls inlined."""
     flat = flatten(function)
     if not any(i.opcode.name == "call" for i in flat.instructions):
         return flat
@@ -96,7 +97,7 @@ class _Inliner:
         body.prototypes += [replace(p, name=names.get(p.name, p.name)) for p in flat.prototypes]
 
     def follow(self, call: ptx.Instruction, active: tuple[str, ...]) -> bool:
-        """Put the callee in place of a call; False if that cannot be done."""
+        """Replace a call by its callee; False if that cannot be done."""
         callee, results, arguments = call_parts(call)
         function = self.functions.get(callee or "")
         if function is None or function.name in active or len(active) > _DEEPEST:
@@ -132,7 +133,7 @@ class _Inliner:
         results: Sequence[ptx.Operand],
         names: dict[str, str],
     ) -> None:
-        """Formal names: the caller's variable where there is one, else a variable of its own."""
+        """Map each formal name to the caller's variable, or to a new variable if there is none."""
         formals = (*function.parameters, *function.returns)
         for formal, actual in zip(formals, (*arguments, *results), strict=True):
             if formal.space != "reg" and self._is_variable(actual):
@@ -150,7 +151,7 @@ class _Inliner:
     def _share_variables(
         self, arguments: Sequence[ptx.Operand], results: Sequence[ptx.Operand]
     ) -> bool:
-        """Whether a variable is a result and something else: the callee has one for each."""
+        """Whether a result variable has another role too: the callee has a variable for each."""
         given = [operand for operand in (*arguments, *results) if self._is_variable(operand)]
         return any(given.count(operand) > 1 for operand in results)
 
@@ -236,7 +237,7 @@ Names = Mapping[str, str]
 
 
 def rename_instruction(instruction: ptx.Instruction, names: Names) -> ptx.Instruction:
-    """Every name of an instruction, its guard's included."""
+    """Replace every name in an instruction, including the name in its guard."""
     if not names:
         return instruction
     guard = instruction.guard
@@ -247,7 +248,7 @@ def rename_instruction(instruction: ptx.Instruction, names: Names) -> ptx.Instru
 
 
 def rename_operand(operand: ptx.Operand, names: Names) -> ptx.Operand:
-    """Every name of an operand."""
+    """Replace every name in an operand."""
     match operand:
         case ptx.Name():
             return _name(operand, names)

@@ -4,11 +4,11 @@ In: a module and one of its kernels. Out: a `KernelCode`: the blocks of the kern
 followed, each with only the instructions that addresses, guards of accesses, sizes and branches
 are computed from (an excerpt), and the accesses.
 
-What floating-point or matrix code computes is not followed: a register that it writes can hold
-anything. So most instructions of a kernel drop out.
+Floating-point and matrix code is not followed: a register that it writes can hold anything. So the
+excerpt leaves out most instructions of a kernel.
 
-Invariant: an instruction that may write a register in `needed` is a step, unless no step reads
-what it writes (`live_steps`).
+Invariant: an instruction that may write a register in `needed` is a step, unless no step reads the
+value that it writes (`live_steps`).
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelCode:
-    """A kernel cut down to what its accesses depend on.
+    """A kernel cut down to the instructions that its accesses depend on.
 
-    `doomed` and `meets` are of `doomed_blocks`: ways that trap, and where the others meet.
-    `shared` says what happens in shared memory, where something needed is loaded from it;
-    `unfollowed` is then the kernel without that. `live` says what registers steps still read.
+    `doomed` and `meets` come from `doomed_blocks`: the blocks that trap, and the blocks where the
+    other paths meet. `shared` is the use of shared memory, if a needed value is loaded from it;
+    `unfollowed` is then the kernel without these instructions. `live` has the live registers.
     """
 
     module: ptx.Module
@@ -91,7 +91,7 @@ class KernelCode:
     unfollowed: KernelCode | None = None
 
     def span(self, index: int) -> Span | None:
-        """Where an instruction stands; the head of the kernel for -1."""
+        """The position of an instruction; -1 is the head of the kernel."""
         if index < 0:
             return self.module.span(self.function.at)
         instruction = self.flat.instructions[index]
@@ -103,10 +103,10 @@ class KernelCode:
 
 
 def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
-    """Follow the calls of a kernel, cut it into blocks, and keep what matters."""
+    """Inline the calls of a kernel, cut it into blocks, and keep the instructions that matter."""
     flat = inline_calls(module, function)
     flow = build_control_flow(flat)
-    # What is in 128 bits is not followed.
+    # Values of 128 bits are not followed.
     widths = {r.name: min(type_bits(r.type), 64) for r in flat.registers}
     meanings = [known_meaning(instruction) for instruction in flat.instructions]
     needed = _needed_registers(flat, meanings)
@@ -135,7 +135,7 @@ def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
 
 
 def _with_shared(code: KernelCode, meanings: list[Meaning]) -> KernelCode:
-    """The kernel with what happens in shared memory, since something needed is loaded from it."""
+    """The kernel with its instructions on shared memory, from which it loads a needed value."""
     flat = code.flat
     steps = shared_steps(flat, meanings)
     needed = _needed_registers(flat, meanings, steps)
@@ -157,7 +157,7 @@ def _blocks(
     needed: set[str],
     kept: frozenset[int] = frozenset(),
 ) -> tuple[tuple[tuple[Step, ...], ...], LiveSteps]:
-    """The instructions that matter, and those to be `kept` in any case, block by block."""
+    """The instructions that matter, block by block; those in `kept` always matter."""
     excerpts = [
         [
             step
@@ -181,7 +181,7 @@ def _blocks(
 def _needed_registers(
     flat: FlatFunction, meanings: list[Meaning], steps: frozenset[int] = frozenset()
 ) -> set[str]:
-    """What accesses and branches are computed from, and what `steps` on shared memory are."""
+    """The registers from which accesses, branches and `steps` on shared memory are computed."""
     writers: dict[str, list[int]] = {}
     needed: set[str] = set()
     for index, (instruction, meaning) in enumerate(zip(flat.instructions, meanings, strict=True)):
@@ -201,7 +201,7 @@ def _needed_registers(
 
 
 def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
-    """What accesses and branches use directly."""
+    """The names that accesses and branches use directly."""
     tracked = tracked_effects(meaning)
     if instruction.opcode.name == "tensormap":
         for operand in instruction.operands:
@@ -228,7 +228,7 @@ def _roots(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
 
 
 def tracked_effects(meaning: Meaning) -> tuple[MemoryEffect, ...]:
-    """The effects on memory that outlives a CTA, or that values may come back from."""
+    """The effects on memory that outlives a CTA, or from which values may be loaded again."""
     return tuple(
         e for e in meaning.effects if e.space in TRACKED or e.space in {"tex", "surf", "fabric"}
     )
@@ -243,7 +243,7 @@ def _is_followed(instruction: ptx.Instruction) -> bool:
 
 
 def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
-    """What the written registers depend on, as far as it is followed."""
+    """The names that the written registers depend on, as far as values are followed."""
     if instruction.guard is not None:
         yield instruction.guard.register
     if not _is_followed(instruction):
@@ -257,7 +257,7 @@ def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
 def _excerpt_step(
     flat: FlatFunction, index: int, meaning: Meaning, needed: set[str], kept: frozenset[int]
 ) -> ExcerptStep | None:
-    """What an instruction does to needed registers; None if it does not matter at all."""
+    """The effect of an instruction on needed registers; None if it does not matter at all."""
     instruction = flat.instructions[index]
     targets = written_registers(instruction, meaning)
     is_root = (
@@ -275,9 +275,9 @@ def _excerpt_step(
 
 
 def _reads(instruction: ptx.Instruction, meaning: Meaning, is_kept: bool) -> Iterator[str]:
-    """What a step may look at: more than `_sources`, since results that are not followed are
-    judged by their operands (`hidden_kind`). What goes to global or shared memory for good, nobody
-    looks at."""
+    """The names that a step may read: more than `_sources`, since the kind of a result that is not
+    followed depends on its operands (`hidden_kind`). Values that go to global or shared memory and
+    are not loaded again do not count."""
     if instruction.guard is not None:
         yield instruction.guard.register
     places: Iterable[int] = range(len(instruction.operands))
@@ -299,6 +299,6 @@ def _step(instruction: ptx.Instruction, meaning: Meaning, step: ExcerptStep) -> 
         meaning=meaning,
         effects=tracked_effects(meaning),
         targets=step.writes,
-        # It is not known what a form that the table lacks computes, whatever its name.
+        # The result of a form that is not in the table is unknown, whatever its name.
         function=lane_function(instruction.opcode) if meaning.fits else None,
     )

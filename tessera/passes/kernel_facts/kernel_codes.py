@@ -1,7 +1,7 @@
-"""Every kernel of a program, calls followed and cut down to what its accesses depend on.
+"""Every kernel of a program, with calls inlined, cut down to what its accesses depend on.
 
 In: a program. Out: `KernelCodes`: a `KernelCode` for each kernel of each variant of each module.
-Analyses of kernels need this one.
+Analyses of kernels depend on this analysis.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KernelCodes:
         )
 
     def of(self, module: str, kernel: str, arch: str | None = None) -> KernelCode:
-        """One kernel, of the first variant where no architecture is given."""
+        """The code of a kernel; of the first variant if no architecture is given."""
         return self.codes[find_kernel(self.codes, module, kernel, arch)]
 
 

@@ -1,12 +1,13 @@
-"""What a kernel asks of the machine: CTAs that run together, and values that the machine chooses.
+"""Requirements of a kernel on the machine: CTAs that run together, values that the machine chooses.
 
 In: the instructions of a kernel, calls followed. Out: `KernelNeed`s, each with the instruction
-that shows it. Four things are looked for:
-- special registers whose value depends on where and when a thread runs (`%smid`, clocks);
-- loops that wait: a way out of the loop depends on memory that is read with `volatile`, `acquire`
+that causes it. There are four causes:
+- special registers whose value depends on the place and time at which a thread runs (`%smid`,
+  clocks);
+- loops that wait: an exit of the loop depends on memory that is read with `volatile`, `acquire`
   or `relaxed`, or tried with `atom.cas` or `atom.exch`. A compare-and-swap whose expected value
-  changes in the loop is not waiting (it fails only when another thread succeeded), nor is a
-  counter that each round moves on;
+  changes in the loop is not waiting (it fails only if another thread succeeded), nor is a counter
+  that advances in each round;
 - instructions and directives of clusters;
 - printing.
 
@@ -113,7 +114,7 @@ def _waiting(
 def _polled(
     flat: FlatFunction, flow: ControlFlow, meanings: Sequence[Meaning], loop: Loop
 ) -> int | None:
-    """The access of memory that a way out of the loop waits for, if there is one."""
+    """The memory access that an exit of the loop waits for, or None."""
     inside = [i for b in loop.blocks for i in range(flow.blocks[b].start, flow.blocks[b].end)]
     writers: dict[str, list[int]] = {}
     for index in inside:
@@ -164,7 +165,7 @@ def _is_constant(instruction: ptx.Instruction) -> bool:
 
 
 def _waits_for(instruction: ptx.Instruction, meaning: Meaning, varying: set[str]) -> bool:
-    """Whether an instruction asks memory for a value, the same question every round."""
+    """Whether an instruction polls memory: the same access in every round."""
     if not any(e.space in _OUTSIDE and e.access.reads for e in meaning.effects):
         return False
     modifiers = set(instruction.opcode.modifiers)

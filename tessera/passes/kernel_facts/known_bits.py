@@ -1,8 +1,8 @@
-"""Bits of a value that are known whatever the data: how compilers write `+` and `%`.
+"""Bits of a value that are known whatever the data: compilers write `+` and `%` as bit operations.
 
-In: what is known of the operands of an instruction. Out: what is known of its result: a mask of
-the known bits, and their values. `shl` and `mul` by constants make low zeros, `and` keeps what both
-know, a bound makes high zeros, and a sum of values without common bits is their `or`.
+In: the known bits of the operands of an instruction. Out: the known bits of its result, as a mask
+and their values. `shl` and `mul` by constants give low zeros, `and` keeps the bits that both
+operands know, a bound gives high zeros, and a sum of values without common bits is their `or`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class KnownBits:
 
     @property
     def low_zeros(self) -> int:
-        """How many of the lowest bits are known to be zero."""
+        """The number of lowest bits that are known to be zero."""
         zeros = self.mask & ~self.value
         return ((zeros + 1) & ~zeros).bit_length() - 1
 
     def join(self, other: KnownBits) -> KnownBits:
-        """What is known of both."""
+        """The bits that are known to be equal in both."""
         mask = self.mask & other.mask & ~(self.value ^ other.value)
         return KnownBits(mask, self.value & mask)
 
@@ -48,7 +48,7 @@ def bounded_bits(high: int, bits: int) -> KnownBits:
 
 
 def both(left: KnownBits, right: KnownBits) -> KnownBits:
-    """What two facts about one value say together."""
+    """The combination of two facts about one value."""
     return KnownBits(left.mask | right.mask, left.value | right.value)
 
 
@@ -89,7 +89,7 @@ def result_bits(name: str, values: Sequence[KnownBits], bits: int) -> KnownBits:
 
 
 def _apart(left: KnownBits, right: KnownBits, everything: int) -> bool:
-    """Whether no bit can be set in both, so that nothing is carried."""
+    """Whether no bit can be set in both, so that the sum has no carries."""
     may = [everything & ~value.mask | value.value for value in (left, right)]
     return may[0] & may[1] == 0
 

@@ -1,17 +1,17 @@
-"""Which instructions of an excerpt compute something that another one reads, and what is live.
+"""Liveness: the instructions of an excerpt whose results are read, and the live registers.
 
-In: the instructions of an excerpt, block by block: what each writes and reads. Out: those that
-matter, what each of them is the last to read or write, and for every block the registers that some
-way from its start reads before it writes them.
+In: the instructions of an excerpt, block by block, each with the registers that it writes and
+reads. Out: the instructions that matter, the registers that each of them is the last to read or
+write, and for every block the registers that some path from its start reads before it writes them.
 
-An instruction matters if it is a root (an access, a branch), or if it writes a register that one
-that matters may read. Names are reused, so the same name may matter here and not there. A write
-under a guard may leave the old value, so it ends nothing.
+An instruction matters if it is a root (an access, a branch), or if it writes a register that an
+instruction that matters may read. Names are reused, so a name may matter at one place and not at
+another. A write under a guard may leave the old value, so it does not end the life of a register.
 
-The blocks are walked backwards until nothing changes. A loop whose registers go round (`a = b`,
-`b = c`) may need a round for each; a block that changes too often is kept whole.
+The blocks are walked backwards until nothing changes. A loop that rotates registers (`a = b`,
+`b = c`) may need a round for each register; a block that changes too often is kept whole.
 
-Sets of registers are bits of a number: at the borders of blocks there may be many of them.
+Sets of registers are bits of a number, because sets at block borders may be large.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_VISITS = 12
 
 
 class ExcerptStep(NamedTuple):
-    """What instruction `at` does to registers, in an excerpt; `replaces`: it has no guard."""
+    """The effect of instruction `at` on registers in an excerpt; `replaces`: it has no guard."""
 
     at: int
     is_root: bool
@@ -38,20 +38,20 @@ class ExcerptStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LiveSteps:
-    """The instructions that matter, each with those of its registers that nothing reads later;
-    and by block the registers that are live at its start."""
+    """The instructions that matter, each with its registers that nothing reads later; and the
+    registers that are live at the start of each block."""
 
     ends: dict[int, tuple[str, ...]]
     numbers: dict[str, int]
     bits: tuple[int, ...]
 
     def is_live(self, block: int, name: str) -> bool:
-        """Whether some way from the start of a block reads a register before it writes it."""
+        """Whether some path from the start of a block reads a register before it writes it."""
         number = self.numbers.get(name)
         return number is not None and bool(self.bits[block] >> number & 1)
 
     def unwritten(self) -> Iterator[str]:
-        """The names that some way from the entry reads before it writes them."""
+        """The names that some path from the entry reads before it writes them."""
         entry = self.bits[0].to_bytes((len(self.numbers) >> 3) + 1, "little")
         for name, number in self.numbers.items():
             if entry[number >> 3] >> (number & 7) & 1:
@@ -64,7 +64,7 @@ def live_steps(flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> Li
 
 
 class _LiveWalk:
-    """The live registers at the start of blocks, as far as they are known."""
+    """The live registers at the start of blocks, as found so far."""
 
     def __init__(self, flow: ControlFlow, blocks: Sequence[Sequence[ExcerptStep]]) -> None:
         self.flow = flow
@@ -96,13 +96,13 @@ class _LiveWalk:
         return LiveSteps(ends, self.numbers, tuple(self.live))
 
     def _visit(self, block: int) -> int:
-        """What is live at the start of a block; notes its instructions that matter."""
+        """The live registers at the start of a block; records its instructions that matter."""
         after = 0
         for way in self.flow.blocks[block].successors:
             after |= self.live[way]
         self.visits[block] += 1
         keeps_all = self.visits[block] > MOST_VISITS
-        # Registers of this block: whether they are live above the instruction at hand.
+        # Registers of this block: whether they are live before the current instruction.
         known: dict[str, bool] = {}
         kept: dict[int, tuple[str, ...]] = {}
 
@@ -126,7 +126,7 @@ class _LiveWalk:
 
     def _bits(self, known: dict[str, bool], wanted: bool) -> int:
         numbers = [self._number(name) for name, is_live in known.items() if is_live is wanted]
-        # Through bytes: a shift per register would copy a long number each time.
+        # Built as bytes: a shift per register would copy a long number each time.
         bits = bytearray((max(numbers, default=0) >> 3) + 1)
         for number in numbers:
             bits[number >> 3] |= 1 << (number & 7)

@@ -2,8 +2,8 @@
 
 In: the kernels of a program. Out: `LoopBounds`: per kernel its loops, outermost first, each with
 what decides the number of rounds: a constant, the launch (parameters, sizes, the thread's place),
-or data; and where a counter is compared with a bound, the number itself as an expression. A loop
-that the compiler unrolled and its remainder are two loops.
+or data. If a counter is compared with a bound, the number of rounds is also given as an expression.
+A loop that the compiler unrolled and its remainder are two loops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tessera.passes.kernel_facts.kernel_codes import KernelCodes, KernelId, find
 
 
 class Decided(enum.Enum):
-    """What decides how often a loop runs; UNKNOWN where the code is not understood."""
+    """What decides the number of rounds of a loop; UNKNOWN if the code is not understood."""
 
     CONSTANT = "constant"
     LAUNCH = "launch"
@@ -35,10 +35,10 @@ class Decided(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBound:
-    """One loop. It runs while `condition` holds; `rounds` is the count where it is known.
+    """One loop. It runs while `condition` holds; `rounds` is the number of rounds, if known.
 
-    `parent` is the place of the loop around it, or None. A count is for threads that enter the
-    loop; division rounds up.
+    `parent` is the index of the enclosing loop, or None. The number of rounds is for threads that
+    enter the loop; division rounds up.
     """
 
     decided: Decided
@@ -96,7 +96,7 @@ def _bound(code: KernelCode, describer: Describer, number: int) -> LoopBound:
 
 
 def _conditions(code: KernelCode, describer: Describer, loop: Loop) -> Iterator[Condition]:
-    """What has to hold at each way out for the loop to go on."""
+    """The condition at each exit under which the loop goes on."""
     for number in loop.blocks:
         block = code.flow.blocks[number]
         steps = code.blocks[number]
@@ -112,7 +112,7 @@ def _conditions(code: KernelCode, describer: Describer, loop: Loop) -> Iterator[
 
 
 def _tests_first(code: KernelCode, loop: Loop) -> bool:
-    """Whether the way out is at the header, before the body, and not at the end of a round."""
+    """Whether the exit is at the header, before the body, and not at the end of a round."""
     ends = {source for source, _ in loop.exits}
     return ends == {loop.header} and len(loop.blocks) > 1
 
@@ -155,7 +155,7 @@ def _quotient(distance: Expression, step: int, extra: int) -> str:
 
 
 def _slope(value: Expression, counter: str) -> int | None:
-    """The coefficient of a counter; None if it is not that simple."""
+    """The coefficient of a counter; None if the value is not linear in it."""
     slope = 0
     for term in value.terms:
         if len(term.symbols) == 1 and term.symbols[0].text == counter:

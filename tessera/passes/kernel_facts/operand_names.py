@@ -10,11 +10,11 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 
 SINK = "_"
-"""Stands for a register where a result is dropped; nothing reads it."""
+"""The name that stands for the register of a dropped result; nothing reads it."""
 
 
 def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
-    """Every name in an operand; names that are not registers do no harm."""
+    """Every name in an operand; names that are not registers are harmless to callers."""
     match operand:
         case ptx.Name():
             return (operand.name,)
@@ -41,8 +41,8 @@ def registers_in(operand: ptx.Operand) -> tuple[str, ...]:
 
 
 def place_of(operand: ptx.Operand) -> tuple[str, int | None]:
-    """The name in an address, and the offset from it: no name if there is not exactly one, None
-    if the offset is not a number."""
+    """The name in an address, and the offset from it. The name is empty if there is not exactly one
+    name; the offset is None if it is not a number."""
     if not isinstance(operand, ptx.Address) or len(operand.parts) != 1:
         return "", None
     part = operand.parts[0]
@@ -62,8 +62,8 @@ def readers_of(instructions: Sequence[ptx.Instruction]) -> dict[str, list[int]]:
 
 
 def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[str, ...]:
-    """The registers that an instruction may write, in operand order; `SINK` for a result that is
-    dropped, so that each of the others keeps its place."""
+    """The registers that an instruction may write, in operand order; a dropped result is `SINK`, so
+    that the other results keep their index."""
     registers: list[str] = []
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
         if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
@@ -72,7 +72,7 @@ def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[s
 
 
 def results_in(operand: ptx.Operand) -> tuple[str, ...]:
-    """The registers of a destination, `SINK` among them."""
+    """The registers of a destination, including `SINK`."""
     match operand:
         case ptx.Name():
             return (operand.name,)
@@ -87,6 +87,6 @@ def results_in(operand: ptx.Operand) -> tuple[str, ...]:
 
 
 def known_meaning(instruction: ptx.Instruction) -> Meaning:
-    """What the table says, or, where it has no such form, the most that it may do."""
+    """The meaning from the table, or the largest possible effect if the table lacks the form."""
     meaning = meaning_of(instruction)
     return meaning if meaning is not None and meaning.fits else widened_meaning(instruction)

@@ -1,28 +1,28 @@
-"""Loads of what the same thread has stored before.
+"""Loads of bytes that the same thread has stored.
 
-In: a `KernelCode`. Out: all its loads, each with the parameters that its address is made of, and
-whether it loads nothing but bytes that the thread has stored, whenever it runs. What a launch finds
-there does not matter to such a load: compilers write results of a first pass over a row to memory,
-and read them back in a second one.
+In: a `KernelCode`. Out: all its loads, each with the parameters from which its address is computed,
+and whether it always loads only bytes that the thread has stored. Such a load does not depend on
+the contents of memory at the start of the launch: compilers write results of a first pass over a
+row to memory, and read them back in a second pass.
 
-All of this has to hold, of a store and a load that are both plain (`_OneAddress.is_plain`):
-- Every way to the load leads through the store (`ThreadConstants.comes_first`).
-- The store has no guard, or that of the load, which is kept from one to the other (`_has_guard`).
+The store and the load must both be plain (`_OneAddress.is_plain`), and all of this must hold:
+- Every path to the load leads through the store (`ThreadConstants.comes_first`).
+- The store has no guard, or the guard of the load, kept from the store to the load (`_has_guard`).
 - Both have the same address: the same register, which is kept (`is_kept`), or constants of the
   thread that are equal (`ThreadConstants.address`).
 - The store is at least as wide.
 
-Whatever any thread writes there between the two is written by the launch.
+A write by another thread between the two is a write of the same launch.
 
 A *constant* of a thread is a register that holds one number for as long as the thread runs. It is
 computed from parameters, the thread's place and numbers alone, by the one instruction that writes
 it, under no guard. So it is the same whenever that instruction runs. It counts only where it was
-computed: the instruction dominates every reader. Sums of 64 bits are compared as sums modulo
-2**64, whatever else is computed by its opcode and its operands.
+computed: the instruction dominates every reader. Sums of 64 bits are compared as sums modulo 2**64,
+other results by opcode and operands.
 
 A register with one unguarded writer is *kept* from one place to another if the writer dominates the
-first and the first dominates the second: a way from the writer to the second place that left out
-the first would make a way from the entry that does so, too.
+first and the first dominates the second: a path from the writer to the second place that avoids the
+first would extend to a path from the entry that avoids it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _OUT_OF_ORDER = frozenset({"nc", "async", "mmio"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLoad:
-    """An instruction that reads memory. `parameters` are all that its address may be made of; None
-    where it may be made of something else, too: of what was loaded, or of what is not followed."""
+    """An instruction that reads memory. `parameters` are those from which its address may be
+    computed; None if loaded or unfollowed values may also be part of the address."""
 
     text: str
     parameters: frozenset[str] | None
@@ -77,7 +77,7 @@ class _OneAddress:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a load or a store in the order of the thread; `nc` may be of before it."""
+        """Whether it is a load or store in thread order; an `nc` load may read older contents."""
         opcode = self.step.instruction.opcode
         return (
             opcode.name in ("ld", "st")
@@ -132,8 +132,8 @@ class _LoadFinder:
         return self._constants.address(use.operand, use.place) if use.is_plain else None
 
     def _stores(self, store: _OneAddress, load: _OneAddress) -> bool:
-        """Whether a thread that reaches the load has stored what it loads, if both have the same
-        address."""
+        """Whether a thread that reaches the load has stored the loaded bytes, given that both have
+        the same address."""
         return (
             store.width >= load.width
             and self._constants.comes_first(store.place, load.place)
@@ -141,7 +141,7 @@ class _LoadFinder:
         )
 
     def _has_guard(self, store: _OneAddress, load: _OneAddress) -> bool:
-        """Whether the store runs wherever the load does, if it comes first."""
+        """Whether the store runs whenever the load does, given that the store comes first."""
         guard = store.step.instruction.guard
         return guard is None or (
             guard == load.step.instruction.guard
@@ -149,7 +149,7 @@ class _LoadFinder:
         )
 
     def _is_kept(self, store: _OneAddress, load: _OneAddress) -> bool:
-        """Whether the registers of an address hold at the load what they held at the store."""
+        """Whether the registers of an address have the same values at the load as at the store."""
         return all(
             self._constants.is_kept(name, store.place, load.place)
             for name in registers_in(load.operand)
@@ -162,7 +162,7 @@ _Names = frozenset[str] | None
 
 
 def _made_of(code: KernelCode) -> dict[str, _Names]:
-    """The parameters that each register may be made of, from all its writers; None: and more."""
+    """The parameters from which each register may be computed; None if not only from parameters."""
     steps = [step for block in code.blocks for step in block]
     readers: dict[str, list[Step]] = {}
     for step in steps:
@@ -185,7 +185,7 @@ def _made_of(code: KernelCode) -> dict[str, _Names]:
 
 
 def _sources(step: Step, parameters: set[str], made: dict[str, _Names]) -> _Names:
-    """What the results of a step may be made of."""
+    """The parameters from which the results of a step may be computed."""
     name, _ = parameter_place(step)
     if name in parameters:
         return frozenset({name})
@@ -197,7 +197,7 @@ def _sources(step: Step, parameters: set[str], made: dict[str, _Names]) -> _Name
 
 
 def _joined(made: dict[str, _Names], names: Iterable[str]) -> _Names:
-    """What some names are made of; special registers of no parameter."""
+    """The parameters behind some names; special registers have none."""
     total: frozenset[str] = frozenset()
     for name in names:
         part = frozenset() if special_register(name) is not None else made.get(name)
@@ -234,14 +234,14 @@ class ThreadConstants:
                 self._define(block, step)
 
     def comes_first(self, first: Place, second: Place) -> bool:
-        """Whether every way to the second place leads through the first."""
+        """Whether every path to the second place leads through the first."""
         if first[0] == second[0]:
             return first[1] < second[1]
         return self._code.flow.dominates(first[0], second[0])
 
     def is_kept(self, name: str, first: Place, second: Place) -> bool:
-        """Whether a register holds at the second place what it held at the first, if all ways to
-        the second lead through the first."""
+        """Whether a register has the same value at both places, given that all paths to the second
+        place lead through the first."""
         return self._is_defined(name, first) and self.comes_first(first, second)
 
     def address(self, operand: ptx.Operand, at: Place) -> int | None:
@@ -287,7 +287,7 @@ class ThreadConstants:
         return self._number((str(opcode), *known))
 
     def _parameter(self, step: Step) -> int | None:
-        """What a load from a place inside one parameter of the kernel gives."""
+        """The value of a load from a place inside one parameter of the kernel."""
         name, offset = parameter_place(step)
         size = self._sizes.get(name)
         extent = step.effects[0].extent

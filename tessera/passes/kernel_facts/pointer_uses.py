@@ -41,7 +41,7 @@ def valued_parameters(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[
 def _flow(
     instruction: ptx.Instruction, meaning: Meaning, names: Taint, taints: dict[str, Taint]
 ) -> tuple[Taint, Taint]:
-    """What the results carry on, and what is used as more than a base."""
+    """The parameters that the results carry, and those that are used as more than a base."""
     name = instruction.opcode.name
     sources = [
         _taint(operand, names, taints)
@@ -70,7 +70,7 @@ def _flow(
 def _loaded(
     instruction: ptx.Instruction, names: Taint, taints: dict[str, Taint]
 ) -> tuple[Taint, Taint]:
-    """A parameter by its name; through a register, or in parts, its value matters."""
+    """A load of a whole parameter by name; through a register or in parts, its value matters."""
     target, source = instruction.operands[0], instruction.operands[1]
     named = frozenset(n for n in registers_in(source) if n in names)
     through = frozenset().union(*(taints.get(n, _NONE) for n in registers_in(source)))

@@ -1,16 +1,16 @@
-"""What every register that matters holds, and the accesses of kernels in terms of their parameters.
+"""The values of registers that matter, and the accesses of kernels in terms of their parameters.
 
 In: the kernels of a program. Out: facts that hold for every launch.
 - `RegisterValues`: one `RegisterValue` for every register that an instruction writes on the way to
   an address, a guard or a branch: the base of an address, an affine offset, a range and bits.
-- `KernelAccesses`: one `KernelAccess` for every access of global or constant memory: what it is
-  based on, the offset from it, its width and the conditions that it depends on; and its class:
-  direct, indexed (the offset contains data) or pointer (the base is data), with the loads that the
-  data comes from. What one launch touches, to the byte, is `access_regions`.
+- `KernelAccesses`: one `KernelAccess` for every access of global or constant memory: its base, the
+  offset from the base, its width and the conditions that it depends on; and its class: direct,
+  indexed (the offset contains data) or pointer (the base is data), with the loads that the data
+  comes from. `access_regions` has the exact bytes that one launch touches.
 
-Provenance is that of the base of an address: a parameter, a module variable, shared or local
-memory, a word loaded from memory, or none (a number). The offset is for people and leaves wrapping
-out (`ir.graph.expr`); ranges and bits are exact about it (`value_ranges`, `known_bits`).
+The provenance of an address is that of its base: a parameter, a module variable, shared or local
+memory, a word loaded from memory, or none (a number). The offset is for people and ignores wrapping
+(`ir.graph.expr`); ranges and bits account for it (`value_ranges`, `known_bits`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tessera.passes.kernel_facts.value_ranges import ValueRanges
 
 
 class Provenance(enum.Enum):
-    """What an address is based on; INTEGER is not an address, UNKNOWN may be any of the others."""
+    """The base of an address; INTEGER is not an address, UNKNOWN may be any of the others."""
 
     PARAMETER = "parameter"
     VARIABLE = "variable"
@@ -57,7 +57,7 @@ class AddressBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterValue:
-    """One register after one instruction. `low` and `high` are None if it can be anything."""
+    """One register after one instruction. `low` and `high` are None if the value is unknown."""
 
     register: str
     width: int
@@ -154,7 +154,7 @@ def _is_word(code: KernelCode, term: Term) -> bool:
 
 
 def _objects(code: KernelCode) -> dict[str, AddressBase]:
-    """What can be the base of an address, by the name that expressions have for it."""
+    """The possible bases of addresses, by their names in expressions."""
     prefix = f"{code.function.name}_"
     objects = {
         p.name.removeprefix(prefix): AddressBase(Provenance.PARAMETER, p.name)

@@ -1,13 +1,14 @@
-"""What a kernel does with shared memory, as far as its addresses and branches depend on it.
+"""The use of shared memory by a kernel, as far as its addresses and branches depend on it.
 
 In: the instructions of a kernel and the registers that its excerpt needs. Out: a `SharedUse`, or
 None if nothing that the excerpt needs is loaded from shared memory: then no instruction on
 shared memory is part of the excerpt.
 
-Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address says which
-variable it points into. A kernel can tell a made-up address from a real one only by doing more
-with it than adding to it and using it: `is_plain` says that it does not. Bits below the alignment
-of the variable are the same in both, so `or` with 8 of an address that is a multiple of 16 is fine.
+Shared variables have made-up addresses, 2**20 bytes apart (`BASE`), so that an address identifies
+the variable that it points into. A kernel can tell a made-up address from a real address only if it
+does more than add to the address and access memory with it; `is_plain` says that it does not. Bits
+below the alignment of the variable are the same in both, so `or` with 8 is allowed on an address
+that is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ROOTS = frozenset({OperandRole.SIZE, OperandRole.BARRIER, OperandRole.THREADS})
 
 @dataclass(frozen=True, slots=True)
 class SharedVariable:
-    """A variable at its made-up address; `size` None: as many bytes as the launch says."""
+    """A variable at its made-up address; `size` is None if the launch gives the bytes."""
 
     base: int
     size: int | None
@@ -41,10 +42,10 @@ class SharedVariable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedUse:
-    """The instructions that matter: `steps` may write shared memory or wait for others, `loads`
-    give what the excerpt needs; `has_addresses`: one of them gives words of 8 bytes. `opaque`
-    stores write an address of shared memory, which counts as unknown. Without `is_plain`, addresses
-    of shared memory are unknown."""
+    """The instructions that matter: `steps` may write shared memory or wait for other threads,
+    `loads` give values that the excerpt needs; `has_addresses`: a load gives words of 8 bytes.
+    `opaque` stores write an address of shared memory, which counts as unknown. Without `is_plain`,
+    addresses of shared memory are unknown."""
 
     steps: frozenset[int]
     loads: frozenset[int]
@@ -83,7 +84,7 @@ def shared_loads(flat: FlatFunction, meanings: list[Meaning], needed: set[str]) 
 
 
 def shared_steps(flat: FlatFunction, meanings: list[Meaning]) -> frozenset[int]:
-    """The instructions that may write shared memory, or order what threads do with it."""
+    """The instructions that may write shared memory, or order the accesses of threads to it."""
     return frozenset(
         index
         for index, (instruction, meaning) in enumerate(
@@ -127,10 +128,10 @@ def shared_use(
     needed: set[str],
     steps: frozenset[int],
 ) -> SharedUse:
-    """The use of shared memory, given what the excerpt needs once `steps` are part of it."""
+    """The use of shared memory, given the registers that the excerpt needs with `steps` in it."""
     declared = [v for v in (*module.variables(), *flat.variables) if v.space == "shared"]
     variables = _place(declared)
-    # Variables of a function that is inlined twice are one variable under two names.
+    # A variable of a function that is inlined twice is one variable under two names.
     renamed = any("@" in variable.name for variable in declared)
     odd, opaque = _odd_uses(flat, meanings, needed, declared)
     loads = shared_loads(flat, meanings, needed)
@@ -147,7 +148,7 @@ def shared_use(
 
 
 def _place(declared: Iterable[ptx.Variable]) -> dict[str, SharedVariable]:
-    """A place for each variable; all variables of open size are the launch's dynamic memory."""
+    """A place for each variable; all variables of open size share the launch's dynamic memory."""
     placed: dict[str, SharedVariable] = {}
     for number, variable in enumerate(declared, start=1):
         size = None if variable.linkage == "extern" else size_bytes(variable)
@@ -187,7 +188,7 @@ def _odd_uses(
 
 
 def _stays_shared(meaning: Meaning) -> bool:
-    """Whether what is stored can come back from shared memory only, or never."""
+    """Whether a stored value can only be loaded again from shared memory, or never."""
     return all(e.space.startswith("shared") or e.space == "global" for e in meaning.effects)
 
 
@@ -217,7 +218,7 @@ def _flow(
 
 
 def _keeps(instruction: ptx.Instruction, address_places: list[int], least: int) -> bool:
-    """Whether a sum or a copy of shared addresses is all that this makes.
+    """Whether an instruction only makes a sum or a copy of shared addresses.
 
     `address_places` are the sources that hold such addresses.
     """

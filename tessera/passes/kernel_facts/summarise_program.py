@@ -1,10 +1,10 @@
-"""What a trace holds, and what each function of its modules declares: what `tessc analyze` prints.
+"""The summary that `tessc analyze` prints: the contents of a trace, and the declared functions.
 
-In: a `Program`; a plain PTX file is one with one module and no steps. Out: a `ProgramSummary`: its
-buffers by role, its steps by kind, its launches by kernel, and a `ModuleSummary` for each variant
-of each module. Counts are of the text: registers as declared (ptxas allocates far fewer),
-instructions as written, static shared memory as the sum of what the function and everything it
-calls in this module name. Nothing is concluded about addresses.
+In: a `Program`; a plain PTX file is a program with one module and no steps. Out: a
+`ProgramSummary`: its buffers by role, its steps by kind, its launches by kernel, and a
+`ModuleSummary` for each variant of each module. Counts are of the text: registers as declared
+(ptxas allocates far fewer), instructions as written, static shared memory as the sum of the
+variables that the function and its callees in this module name. Addresses are not analysed.
 
 Source: PTX ISA 9.0, sections 5.1.6 and 5.1.7 (parameter and shared spaces), 7.1 (calls).
 """
@@ -142,7 +142,7 @@ class ParameterSummary:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many of something: registers of a type, instructions of a class, calls of a function."""
+    """A count by name: registers of a type, instructions of a class, calls of a function."""
 
     name: str
     count: int
@@ -225,7 +225,7 @@ def summarise_module(module: ptx.Module) -> ModuleSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BodyFacts:
-    """What one pass over a body finds; calls are not followed yet."""
+    """The facts that one pass over a body finds; calls are not followed yet."""
 
     function: ptx.Function
     variables: tuple[ptx.Variable, ...]
@@ -276,7 +276,7 @@ def _scan(
 
 @dataclass(frozen=True, slots=True)
 class _SharedLayout:
-    """The shared memory that a function takes, with all that it calls."""
+    """The shared memory that a function and all its callees take."""
 
     bytes: int
     is_open: bool
@@ -299,7 +299,7 @@ def _shared_layouts(
     made: dict[int, _SharedLayout] = {}
     gathered = gather(calls, own)
     for used in gathered.values():
-        if id(used) not in made:  # functions that use the same share the set
+        if id(used) not in made:  # functions that use the same variables share the set
             variables = [table[number] for number in sorted(used)]
             is_open = any(size_bytes(variable) is None for variable in variables)
             made[id(used)] = _SharedLayout(packed_bytes(variables), is_open)
@@ -330,7 +330,7 @@ def _summarise(
 
 
 def _line_numbers(module: ptx.Module, offsets: Iterable[int]) -> dict[int, int]:
-    """The line of each offset, in one walk over the text; nothing without a text."""
+    """The line of each offset, in one walk over the text; empty without a text."""
     source = module.source
     if source is None:
         return {}
@@ -373,7 +373,7 @@ def _variable(variable: ptx.Variable) -> VariableSummary:
 
 
 def _registers(variables: Iterable[ptx.Variable]) -> tuple[Count, ...]:
-    """Declared registers by type, in order of first declaration; a vector is several."""
+    """Declared registers by type, in order of first declaration; a vector counts as several."""
     counts: Counter[str] = Counter()
     for variable in variables:
         if variable.space == "reg":
@@ -383,6 +383,6 @@ def _registers(variables: Iterable[ptx.Variable]) -> tuple[Count, ...]:
 
 
 def _counts(counts: Mapping[str, int]) -> tuple[Count, ...]:
-    """Most frequent first; equal ones by name."""
+    """The counts, highest first; equal counts by name."""
     ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     return tuple(Count(name, count) for name, count in ordered)

@@ -1,7 +1,7 @@
 """Parameters whose value no access depends on: seeds, factors, epsilons.
 
 In: the steps of a kernel. Out: the names of these parameters, and a launch without their values.
-Launches that differ in them only have the same accesses, and so need one footprint.
+Launches that differ only in these parameters have the same accesses, so one footprint serves all.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unneeded_parameters(code: KernelCode) -> frozenset[str]:
         if not named:
             continue
         if not _stays_inside(step, sizes):
-            # With an address made of it, any parameter could be read.
+            # With the address of a parameter, the kernel could read any parameter.
             return frozenset()
         if any(name in code.needed for name in step.targets):
             used |= named

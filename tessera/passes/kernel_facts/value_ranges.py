@@ -1,12 +1,13 @@
 """Ranges and known bits of a kernel's registers, for every launch at once.
 
 In: a `KernelCode`. Out: for every register that a kept instruction writes, at that instruction,
-an interval and known bits that hold in every thread of every launch. Branches narrow: on the side
-where `%r < n` holds, `%r` is below the greatest `n`; and so does the guard of an instruction.
+an interval and known bits that hold in every thread of every launch. Branches narrow ranges: on the
+side where `%r < n` holds, `%r` is below the greatest `n`. Guards of instructions narrow ranges in
+the same way.
 
-States of blocks are joined where they meet; at a block that changes for the third time, what
-changes is widened, first to the end of the non-negative numbers, then to everything. Transfer
-functions are those of the analysis of launches (`lane_ops`), on one value in place of a thread.
+States of blocks are joined where paths meet. At a block that changes for the third time, the values
+that change are widened, first to the end of the non-negative numbers, then to everything. Transfer
+functions are those of the analysis of launches (`lane_ops`), applied to a single value.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class RangedValue:
-    """What is known of one value: an interval (`lanes`, of one thread) and bits."""
+    """The known facts about one value: an interval (`lanes`, of one thread) and bits."""
 
     range: Lanes
     bits: KnownBits
 
     def bounds(self, width: int) -> tuple[int, int] | None:
-        """Least and greatest number, below zero where that is shorter; None for everything."""
+        """The least and greatest number, signed if that range is shorter; None for everything."""
         low = int(self.range.low().flat[0])
         span = 0 if self.range.span is None else int(self.range.span.flat[0])
         if span >= MASK[width]:
@@ -180,7 +181,7 @@ class ValueRanges:
         return RangedValue(lanes.join(left.range, right.range, width), left.bits.join(right.bits))
 
     def _merge(self, entries: dict[int, State], target: int, out: State, visits: int) -> bool:
-        """Add a state to a block's; whether that changed it."""
+        """Join a state into the entry state of a block; return whether that changed it."""
         old = entries.get(target)
         if old is None:
             entries[target] = out
@@ -209,7 +210,7 @@ class ValueRanges:
     # --- branches ------------------------------------------------------------------------------
 
     def _narrowed(self, block: int, target: int, state: State) -> State | None:
-        """The state on the way to one successor; None if no thread goes there."""
+        """The state on the edge to one successor; None if no thread goes there."""
         steps = self.code.blocks[block]
         last = steps[-1] if steps else None
         guard = last.instruction.guard if last is not None else None
@@ -223,7 +224,7 @@ class ValueRanges:
         return self._under(last, state, guard.register, holds=guard.negated == falls)
 
     def _under(self, step: Step, state: State, register: str, *, holds: bool) -> State | None:
-        """A state in which a predicate holds, or not; None if that cannot be."""
+        """The state in which a predicate holds or does not hold; None if that is impossible."""
         test = self._test_of(step, register)
         if test is None:
             return state
@@ -298,7 +299,7 @@ def _cut(
 
 
 def _special_ranges(code: KernelCode) -> dict[str, tuple[int, int]]:
-    """Special registers; `.reqntid` and `.maxntid` make those of the block narrower."""
+    """The ranges of special registers; `.reqntid` and `.maxntid` narrow those of the block."""
     ranges = dict(_SPECIALS)
     for directive in code.function.directives:
         name = directive.name.lstrip(".")
