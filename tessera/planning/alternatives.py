@@ -1,10 +1,10 @@
-"""What other machines and other plans would give: whole GPUs, GPUs of one kind, trade-offs.
+"""Figures of other machines and other plans: whole GPUs, GPUs of one kind, trade-offs.
 
 In: a `PlanSetting` and a `Decision`. Out: decisions and baselines, predicted by the same model.
 
-Whether slices of a GPU pay is asked with the same traces on the whole of it (`plan_whole`). Only
-measured times say anything about that: without a profile of the whole GPU and of the slices, those
-that are asked for are taken.
+To decide whether slices of a GPU pay, the same traces are planned on the whole GPU (`plan_whole`).
+Only measured times can decide this: without a profile of both the whole GPU and the slices, the
+requested slices are used.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tessera.planning.prices.durations import find_costs
 from tessera.planning.promise.assemble import baseline_of
 from tessera.planning.promise.promise import best_promise, promises
 
-# What slices have to bring by the predictions. Of the two against each other these were off by 1 to
-# 5% in the runs of `benchmarks/results/gain.json`, more often in favour of slices.
+# Minimum predicted gain of slices over the whole GPU. Predictions of this ratio were off by 1 to 5%
+# in the runs of `benchmarks/results/gain.json`, more often in favour of slices.
 WORTH = 1.03
 
 
@@ -49,13 +49,13 @@ def plan_whole(setting: PlanSetting, watch: Watch) -> Decision | None:
 
 
 def is_better(whole: Decision, sliced: Decision) -> bool:
-    """Whether to leave the GPU in one piece: slices do not bring what they have to."""
+    """Whether to leave the GPU in one piece: the gain of slices is below `WORTH`."""
     objective = sliced.choice.objective
     return whole.chosen.value(objective) < WORTH * sliced.chosen.value(objective)
 
 
 def row_of(decision: Decision) -> Baseline:
-    """A decision for other pieces of the GPU as a line beside the plan."""
+    """A decision for another slicing of the GPU, as a row beside the plan."""
     machine = decision.setting.machine
     pieces = "+".join(str(device.sms) for device in machine.devices)
     row = baseline_of(decision.chosen, decision.plan.loaded_latency_ns)
@@ -63,7 +63,7 @@ def row_of(decision: Decision) -> Baseline:
 
 
 def do_not_slice(whole: Decision, sliced: Decision) -> Diagnostic:
-    """That the plan is for the whole GPU, though slices were asked for."""
+    """The note that the plan is for the whole GPU although slices were requested."""
     objective = sliced.choice.objective
     behind = sliced.chosen.value(objective) / whole.chosen.value(objective) - 1
     if behind < 0:
@@ -96,12 +96,12 @@ def _is_measured(setting: PlanSetting) -> bool:
     return sources == {CostSource.PROFILE}
 
 
-_ALONE_GAP = 0.01  # a comparison needs no more
-_NEAREST = 3  # of the search; the others are far behind
+_ALONE_GAP = 0.01  # accurate enough for a comparison
+_NEAREST = 3  # candidates of the search to simulate; the others are far behind
 
 
 def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
-    """As many GPUs as are offered, all of one of the kinds offered; each after a short search."""
+    """Plans for the same number of GPUs, all of one offered kind; a short search for each kind."""
     rows = []
     for machine, name in _machines(setting.machine):
         if watch.stopped():
@@ -131,7 +131,7 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
 
 
 def _columns(setting: PlanSetting, machine: Machine) -> tuple[Costs, ...] | None:
-    """The costs on cards that are all alike, from those of one such card; None if there is none."""
+    """The costs on identical cards, copied from one such card; None if there is no such card."""
     kind = machine.cards[0].gpu
     known = next(
         (
@@ -181,15 +181,15 @@ def _machines(machine: Machine) -> Iterator[tuple[Machine, str]]:
 
 
 def quiet(watch: Watch) -> Watch:
-    """For searches on the side: they can be stopped, and show nothing."""
+    """A watch for side searches: they can be stopped and show no progress."""
     return replace(watch, on_progress=None)
 
 
 def frontier(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
-    """The candidates of all objectives that no other beats, the fastest first.
+    """The Pareto-optimal candidates of all objectives, fastest first.
 
-    The plan itself has the memory that its launch programs take, as everywhere in its report;
-    those of the others are not made, and theirs is what the model counts with.
+    The memory of the plan itself is that of its launch programs, as everywhere in its report. The
+    other candidates are not lowered, so their memory is the estimate of the model.
     """
     own = decision.plan
     plain = replace(setting, options=replace(setting.options, strategy=None, placement=None))
@@ -214,7 +214,7 @@ def frontier(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Ba
 
 
 def _best(rows: Iterable[Baseline]) -> list[Baseline]:
-    """Those that none beats; of equal ones the first."""
+    """The rows that no other row beats; the first of equal rows."""
     kept: list[Baseline] = []
     for row in rows:
         if any(_beats(other, row) or _values(other) == _values(row) for other in kept):

@@ -1,18 +1,18 @@
-"""How many slots and sequences to search with, and the problem that follows.
+"""The numbers of slots and sequences to search with, and the resulting problem.
 
-In: a `PlanSetting`. Out: attempts, the most wanted first; fewer slots come later, for where memory
-is short.
+In: a `PlanSetting`. Out: attempts, the preferred one first; attempts with fewer slots follow, in
+case memory is short.
 
-Over very many devices, the first attempt has the slots at which runs of tasks over the devices are
-fastest, by an estimate. More slots keep more devices busy, and take memory for the states of their
-sequences. So a range of numbers has a bound: the memory of the least of them, the requests under
-way of the most. Ranges are halved, that with the least bound first, until it is near the best
-estimate.
+Over very many devices, the first attempt has the number of slots at which runs of tasks over the
+devices are fastest by an estimate. More slots keep more devices busy, and take memory for the
+states of their sequences. So a range of slots has a bound, which combines the memory of its
+smallest number with the requests under way of its largest. Ranges are halved, the one with the
+smallest bound first, until that bound is near the best estimate.
 
-Where memory is short, a search with four slots does not see a data parallel plan that has room for
-two. So there is a search with two slots, the plans without a search for one slot, and a bound
-whatever the slots (`with_fewer_slots`, `bound_of_any`). How many slots a plan gets is found by
-simulation (`promise.trial`).
+If memory is short, a search with four slots misses a data parallel plan that has room for two. So
+there are also a search with two slots, the usual plans without a search for one slot, and a bound
+for any number of slots (`with_fewer_slots`, `bound_of_any`). The number of slots of a plan is found
+by simulation (`promise.trial`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FEW = 2
 
 
 def may_be_fewer(setting: PlanSetting, attempt: Attempt, choice: Choice) -> bool:
-    """Whether plans with fewer slots than those of an attempt may hold what it has no room for."""
+    """Whether plans with fewer slots may fit that do not fit with the slots of this attempt."""
     options = setting.options
     return (
         options.slots is None
@@ -69,9 +69,9 @@ def with_fewer_slots(
     choice: Choice,
     search: Callable[[Attempt], Choice | None],
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The search with few slots; and what people would do where one request at a time must fit.
+    """The search with few slots, and the usual plans if only one request at a time fits.
 
-    Few slots keep few devices busy: with more devices there is no such search.
+    Few slots keep few devices busy, so this search is skipped with more devices.
     """
     if not may_be_fewer(setting, attempt, choice):
         return
@@ -88,16 +88,16 @@ def with_fewer_slots(
 
 
 def attempt_with(setting: PlanSetting, slots: int, lanes: int) -> Attempt:
-    """A number of slots and sequences, with the problem that follows."""
+    """The attempt with these numbers of slots and sequences."""
     return Attempt(slots=slots, lanes=lanes, planning=build_problem(setting, slots, lanes))
 
 
 def bound_of_any(
     setting: PlanSetting, attempt: Attempt, objective: Objective, watch: Watch
 ) -> float:
-    """No plan is better with the slots of an attempt or fewer; infinite where none has more room.
+    """A bound on plans with at most the slots of an attempt; infinite if memory is not short.
 
-    So a plan with more slots is proven no nearer to the best than it is to one with fewer.
+    So the proven gap of a plan with more slots also covers plans with fewer.
     """
     if attempt.slots == 1 or not is_short(setting, attempt.slots, attempt.lanes):
         return INFINITY
@@ -109,17 +109,17 @@ def bound_of_any(
 Build = Callable[[int], Planning]
 _NEAR = 1.02
 _MOST_PROBLEMS = 12
-_STEPS = (3, 1)  # numbers of slots around the best one, tried last
+_STEPS = (3, 1)  # distances from the best number of slots, tried last
 _AS_GOOD = 1.003
 _SPARE = 8
-"""A part of the slots to spare: requests wait for each other a little, which estimates leave out.
+"""One slot in this many is spare: requests wait for each other a little, which estimates leave out.
 
-How many slots a plan has is found by simulation; these have to find room in memory.
+The number of slots of a plan is found by simulation; these slots have to fit in memory.
 """
 
 
 class _Ranges:
-    """Ranges of slots, each with its bound; the problem of the least slots of each."""
+    """Ranges of slots, each with its bound and the problem of its smallest number of slots."""
 
     def __init__(self, build: Build) -> None:
         self._build = build
@@ -129,14 +129,14 @@ class _Ranges:
         self.estimates: dict[int, float] = {}
 
     def add(self, first: int, last: int) -> None:
-        """A range with its bound."""
+        """Add a range with its bound."""
         self.try_slots(first)
         bound = class_bound(self.problems[first].problem, last)
         if bound < INFINITY:
             heapq.heappush(self.heap, (bound, first, last))
 
     def try_slots(self, slots: int) -> None:
-        """What a number of slots is worth."""
+        """Estimate the period with a number of slots, and keep the best."""
         if slots in self.problems:
             return
         self.problems[slots] = self._build(slots)
@@ -147,7 +147,7 @@ class _Ranges:
             self.best = min(self.best, (self.estimates[slots], slots))
 
     def is_near(self) -> bool:
-        """Whether the best is near the bound."""
+        """Whether the best estimate is near the bound."""
         return not self.heap or self.best[0] <= _NEAR * self.heap[0][0]
 
 
@@ -196,7 +196,7 @@ AUTO_SLOTS = (4, 2, 1)
 
 
 def attempts(setting: PlanSetting) -> Iterator[Attempt]:
-    """Slots and sequences to try, the most wanted first."""
+    """Slots and sequences to try, the preferred numbers first."""
     options = setting.options
     counts: tuple[int, ...] = AUTO_SLOTS
     if runs_alone(setting) or (options.aim.is_of_one_request and options.slots is None):
@@ -212,7 +212,7 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
     for slots in counts:
         lanes = options.sequences or slots
         yield attempt_with(setting, slots, lanes)
-    # Where nothing fits, buffers that share bytes may.
+    # If nothing fits, a layout in which buffers share bytes may fit.
     packed = packed_slot_bytes(setting)
     if packed < max(map(_private_bytes, setting.traces)):
         planning = build_problem(setting, slots, lanes, slot_bytes=packed)
@@ -220,19 +220,19 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
 
 
 def packed_slot_bytes(setting: PlanSetting) -> int:
-    """What is private to a request of any trace, on one device, where buffers share bytes."""
+    """Private bytes of a request of any trace on one device if buffers share bytes."""
     anywhere = [[""] * len(trace.graph.nodes) for trace in setting.traces]
     areas = setting.lowering.areas(anywhere)
     return sum(area.bytes for area in areas if area.kind is AreaKind.SLOT)
 
 
 def _private_bytes(trace: LoadedTrace) -> int:
-    """The same of one trace, where no buffers share bytes."""
+    """Private bytes of a request of one trace if no buffers share bytes."""
     return sum(b.bytes for b in trace.graph.buffers if b.role not in PERSISTENT)
 
 
 def is_short(setting: PlanSetting, slots: int, lanes: int) -> bool:
-    """Whether a GPU lacks the memory for everything, with buffers that lie apart."""
+    """Whether a GPU lacks memory for everything if no buffers share bytes."""
     kept: dict[tuple[Role, str, int], int] = {}
     for trace in setting.traces:
         for buffer in trace.graph.buffers:
@@ -248,9 +248,9 @@ def is_short(setting: PlanSetting, slots: int, lanes: int) -> bool:
 
 
 def runs_alone(setting: PlanSetting) -> str:
-    """Why one request runs at a time; empty: no reason.
+    """Why only one request runs at a time; empty if there is no reason.
 
-    A launch may write a module variable, or addresses in a state: these are there once.
+    A launch may write a module variable, or addresses in a state, which exist only once.
     """
     for trace in setting.traces:
         for node in trace.graph.nodes:
@@ -264,14 +264,14 @@ def runs_alone(setting: PlanSetting) -> str:
 
 
 def host_ns(setting: PlanSetting) -> float:
-    """The least time per request that inputs and outputs take over the lanes of all cards."""
+    """Minimum time per request of inputs and outputs over the host links of all cards."""
     requests = sum(trace.planned.share for trace in setting.traces)
     lanes = sum(card.gpu.pcie_bandwidth for card in setting.machine.cards)
     return _host_bytes(setting) / requests * 1e9 / lanes if lanes else 0.0
 
 
 def _host_bytes(setting: PlanSetting) -> float:
-    """What goes one way between the host and devices for all requests of the mix, the larger."""
+    """Bytes between host and devices for all requests of the mix, in the larger direction."""
     shares = [trace.planned.share for trace in setting.traces]
     ways = zip(*setting.lowering.host_bytes(), strict=True)
     moved = (sum(b * share for b, share in zip(way, shares, strict=True)) for way in ways)
@@ -283,8 +283,8 @@ def build_problem(
 ) -> Planning:
     """The planning problem for a number of slots and sequences.
 
-    Where memory is short, launch programs have buffers share bytes. So the problem counts with that
-    (`slot_bytes`), wherever it is less than what the buffers of a request take apart.
+    If memory is short, the buffers of launch programs share bytes. The problem then counts
+    `slot_bytes` wherever that is less than the separate buffers of a request.
     """
     if slot_bytes is None and is_short(setting, slots, lanes):
         packed = packed_slot_bytes(setting)

@@ -1,4 +1,4 @@
-"""Why a step is where it is: its time everywhere, what it exchanges, what moving it would do.
+"""Why a step is on its device: its time on every device, its transfers, the effect of moving it.
 
 In: a `PlanReport`'s setting and decision, and a step. Out: a `StepReason`.
 """
@@ -23,7 +23,7 @@ _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """A device for a step, and the plan if the step were there; None if it cannot be."""
+    """Another device for a step, and the plan with the step there; None if it cannot run there."""
 
     device: str
     cost: Cost

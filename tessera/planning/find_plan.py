@@ -1,9 +1,8 @@
-"""Find a plan: gather candidates, rank them, lower and prove; fewer slots where memory is short.
+"""Find a plan: gather candidates, rank, lower and prove them; fewer slots if memory is short.
 
 In: a `PlanSetting`. Out: a `Decision`. `find_plan` is the loop, `choose_best` gathers and ranks. A
 candidate becomes a plan only if its launch programs fit the memory and `passes.checker.check_plan`
-proves them; otherwise the next best is taken, and that is said. So nothing leaves here that is not
-proved.
+proves them; otherwise the next best is taken, with a diagnostic. So every returned plan is proved.
 """
 
 from __future__ import annotations
@@ -64,10 +63,10 @@ SIMULATING = "simulating what was found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """A proved plan, the candidate behind it, and what it was chosen from.
+    """A proved plan, its candidate, and the candidates it was chosen from.
 
-    `setting` has the times of the plan. `split` is the best split as it would run, or, if there is
-    none, the plan.
+    `setting` has the times of the plan. `split` is the best split as simulated, or the plan if
+    there is none.
     """
 
     plan: Plan
@@ -81,7 +80,7 @@ class Decision:
 
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
-    """The best plan that fits and is proved; raises with exit code 3 where there is none."""
+    """The best plan that fits and is proved; raises with exit code 3 if there is none."""
     refused: list[Refused] = []
     attempt = None
     watch.stopped()
@@ -109,7 +108,7 @@ Tried = list[tuple[Attempt, Choice]]
 def _as_they_would_run(
     setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
 ) -> tuple[Tried, list[Promise]]:
-    """Candidates lowered and simulated, the best first; also those of other numbers of slots."""
+    """Lower and simulate candidates, also those of other numbers of slots; best first."""
     if choice.ended is Ending.INTERRUPTED:
         choice = _briefly(choice)
     count = counter(watch.on_progress, SIMULATING, "candidates")
@@ -125,7 +124,7 @@ def _as_they_would_run(
 
 
 def _bound_of_all(setting: PlanSetting, tried: Tried, watch: Watch) -> float:
-    """What no plan beats with any number of slots."""
+    """A bound on plans with any number of slots."""
     attempt, choice = tried[0]
     bound = min(found.bound for _, found in tried)
     if attempt.least_ns is not None:
@@ -138,7 +137,7 @@ def _bound_of_all(setting: PlanSetting, tried: Tried, watch: Watch) -> float:
 
 
 def _is_near(made: list[Promise], choice: Choice) -> bool:
-    """Whether another search has little to gain: the best is near the bound as it would run."""
+    """Whether another search can gain little: the best candidate, simulated, is near the bound."""
     tasks = len(choice.best.replicas[0].placement)
     near = _NEAR_IF_LARGE if tasks > _LARGE_TASKS else _NEAR
     best = min(promise.chosen.value(choice.objective) for promise in made)
@@ -146,16 +145,16 @@ def _is_near(made: list[Promise], choice: Choice) -> bool:
 
 
 def _briefly(choice: Choice) -> Choice:
-    """The best candidate and the best that does not split: the user has asked for an end."""
+    """Only the best candidate and the best without a split, because the user asked to stop."""
     whole = [c for c in choice.candidates if not splits_requests(c)]
     return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
 
 
 def _what_fits(setting: PlanSetting) -> str:
-    """As many slots and sequences as there is a plan for, where the user asked for more."""
+    """The most slots and sequences that have a plan, if the user asked for more."""
     options = setting.options
     most = max(options.slots or 1, options.sequences or 1)
-    low, high = 0, most  # there is a plan with `low` at most of each, and none with `high`
+    low, high = 0, most  # a plan exists with at most `low` of each, and none with `high`
     while high > 1 and high - low > max(1, low // 8):
         middle = (low + high) // 2
         slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
@@ -171,7 +170,7 @@ def _what_fits(setting: PlanSetting) -> str:
 
 
 def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[Promise]:
-    """What was asked for first; then the best first."""
+    """The requested promise first, then the others, best first."""
     if choice.ended != Ending.GIVEN:
         return _with_best_split(made)
     rivals = [p for p in made if p.chosen.name == choice.best.name]
@@ -183,7 +182,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
 
 
 def _with_best_split(made: list[Promise]) -> list[Promise]:
-    """The row `kernel` is the best split there is, also if it has the form of another strategy."""
+    """Make the row `kernel` the best split, even if it has the form of another strategy."""
     best = next((p for p in made if splits_requests(p.chosen)), None)
     if best is None or best.chosen.name == KERNEL:
         return made
@@ -193,9 +192,9 @@ def _with_best_split(made: list[Promise]) -> list[Promise]:
 
 
 def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doubt | None]:
-    """The best split whose gain exceeds what the times may be off; without one, no split.
+    """The best split whose gain exceeds the errors of the times; without one, no split.
 
-    Of a better machine the best split may be in doubt, and yet one of those behind it is not.
+    On a better machine, the best split may be in doubt while one ranked behind it is not.
     """
     rival = next((p for p in ranked if not splits(p)), None)
     if not splits(ranked[0]) or rival is None:
@@ -212,7 +211,7 @@ def _settled(ranked: list[Promise], choice: Choice) -> tuple[list[Promise], Doub
 def _first_proved(
     ranked: list[Promise], choice: Choice, refused: list[Refused], doubted: Doubt | None
 ) -> Decision | None:
-    """The best candidate that becomes a plan; those that do not are noted."""
+    """The best candidate that becomes a proved plan; the refused ones are recorded."""
     for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
         others = [other.simulated for other in ranked if other is not made]
         low, high = interval(made, choice.objective)
@@ -232,16 +231,16 @@ def _first_proved(
             )
         refused.append((made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:
-            return None  # fewer slots lose less than another plan
+            return None  # trying fewer slots loses less than taking another plan
     return None
 
 
 def _with_more_slots(
     setting: PlanSetting, attempt: Attempt, choice: Choice, watch: Watch
 ) -> Iterator[tuple[Attempt, Choice]]:
-    """The search again with as many slots as keep the busiest load busy.
+    """Repeat the search with as many slots as keep the busiest load busy.
 
-    With more slots another plan may be the best: one that only slots and sequences hold back.
+    With more slots, a plan that only slots and sequences hold back may become the best.
     """
     options = setting.options
     ahead = [
@@ -263,8 +262,8 @@ def _with_more_slots(
 def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
     """Whether candidates fit with the slots of a problem: a search would find them again.
 
-    Slots are in the memory that a search counts with, and in the floors of what is enumerated. How
-    many a candidate gets is found by simulation, whatever it was searched with.
+    Slots count in the memory of a search, and in the floors of enumerated placements. The number of
+    slots of a candidate is found by simulation, whatever number the search used.
     """
     return not is_small(problem) and all(
         candidate_of(
@@ -287,8 +286,8 @@ def choose_best(
 ) -> Choice | None:
     """The candidates for an objective: gathered, then ranked, the best first.
 
-    This is the one place that puts candidates in order. What is taken later is the first of them
-    that is proved. `best_alone`: the others are of no interest, and neither is a proof.
+    This is the only place that orders candidates. The plan is later the first of them that is
+    proved. `best_alone`: neither the other candidates nor a proof of the gap are needed.
     """
     alone = bool(runs_alone(setting))
     search = _search_for(setting, objective, watch, alone=alone, best_alone=best_alone)
@@ -305,7 +304,7 @@ def _search_for(
     options = solve_options(setting, watch)
     if best_alone:
         options = replace(options, thorough=False, any_plan=True)
-    # Requests that run one at a time follow each other as fast as each is done.
+    # If requests run one at a time, the latency is the period.
     sought = LATENCY if alone and objective.is_rate else objective
 
     def search(problem: Problem) -> Choice | None:
@@ -323,7 +322,7 @@ def _search_for(
 def _gather_candidates(
     setting: PlanSetting, attempt: Attempt, objective: Objective, search: Search, *, alone: bool
 ) -> Choice | None:
-    """What the user asks for, or what a search finds; beside a strategy also the latter."""
+    """The candidate that the user asks for, or those of a search; beside a strategy, both."""
     given = given_choice(setting, attempt)
     if (given is None) == (setting.options.strategy is not None):
         return given  # a placement, or a strategy that needs fewer slots
@@ -343,9 +342,9 @@ def _rank_candidates(
     *,
     alone: bool,
 ) -> Choice:
-    """Of each name the best, in order; with the times that neighbours leave, where these are known.
+    """The best candidate of each name, in order, with times beside busy neighbours if known.
 
-    What the user asks for stays first.
+    The requested candidate stays first.
     """
     if objective.is_rate and has_neighbours(setting):
         fixed = alone or gathered.ended == Ending.GIVEN
@@ -354,7 +353,7 @@ def _rank_candidates(
 
 
 def _first_of_names(ranked: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """Of each name the first; and where slots hold it back, the one with the least load."""
+    """The first candidate of each name; if slots hold it back, also the one with the least load."""
     kept = {candidate.name: candidate for candidate in first_of_names(ranked)}
     least = dict(kept)
     for candidate in ranked:
@@ -365,14 +364,14 @@ def _first_of_names(ranked: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
 
 
 def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
-    """The limits of a search; all of a plan share one deadline."""
+    """The limits of a search; all searches of a plan share one deadline."""
     options = setting.options
     seconds = options.seconds if watch.deadline is None else watch.seconds_left()
     return SolveOptions(gap=options.gap, seconds=seconds, any_plan=options.strategy is None)
 
 
 def _beside(given: Choice, searched: Choice | None) -> Choice:
-    """What was asked for, with what else there is."""
+    """The requested choice, followed by the searched candidates."""
     if searched is None:
         return given
     chosen = given.best
@@ -389,7 +388,7 @@ def _beside(given: Choice, searched: Choice | None) -> Choice:
 
 
 def _rivals(choice: Choice) -> tuple[Candidate, ...]:
-    """What may be chosen in place of the best."""
+    """The candidates that may be chosen in place of the best."""
     if choice.ended != Ending.GIVEN:
         return choice.candidates
     if choice.best.name == KERNEL:

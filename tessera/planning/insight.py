@@ -1,11 +1,10 @@
-"""What a plan tells people: kinds of steps and where they went, what limits it, what would help.
+"""Insights into a plan: kinds of steps and their devices, its limits, and what would help.
 
 In: a `PlanSetting` and a `Decision`. Out: plain records; `report.plan` writes them down.
 
-What lies between the times alone and what a plan reaches is told in parts (`find_losses`), in
-nanoseconds per request. The first part is a bound of times alone: every step where it serves best,
-shared evenly, nothing sent or stored. The others are what each further limit adds, in an order:
-together they are the period of the simulation.
+The period of a plan is divided into parts (`find_losses`), in nanoseconds per request. The first
+part is a bound by times alone: every step on its best device, evenly shared, nothing sent or
+stored. Each further limit adds a part, in a fixed order. The sum is the period of the simulation.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ _HELD = (LimitKind.SLOTS, LimitKind.STATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Losses:
-    """The parts of a period, the times alone first; of the split or plan that is named."""
+    """The parts of the period of the named split or plan, with times alone first."""
 
     name: str
     parts: tuple[tuple[str, float], ...]
 
     @property
     def reached(self) -> float:
-        """How much of what the times alone allow is reached."""
+        """The fraction of the rate by times alone that is reached."""
         total = sum(ns for _, ns in self.parts)
         return self.parts[0][1] / total if total > 0 else 1.0
 
 
 def find_losses(promise: Promise, bound_ns: float) -> Losses:
-    """The parts of what a candidate takes; no plan takes less than `bound_ns`."""
+    """The parts of the period of a candidate; `bound_ns` is a lower bound of all plans."""
     problem, candidate = promise.attempt.planning.problem, promise.chosen
     held = max((limit.ns for limit in candidate.limits if limit.kind in _HELD), default=0.0)
     levels = (
@@ -96,14 +95,14 @@ class KernelClass:
 
     @property
     def ratio(self) -> float | None:
-        """How much the choice matters."""
+        """Ratio of the longest to the shortest time: how much the choice of the device matters."""
         times = [ns for ns in self.ns if ns]
         return max(times) / min(times) if len(times) > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insight:
-    """What limits a plan, largest first, in time per request; and what would help, in words.
+    """The limits of a plan, largest first, in time per request, and suggestions in words.
 
     `losses` are those of the best split, or of the plan if there is none.
     """
@@ -114,7 +113,7 @@ class Insight:
 
 
 def kernel_classes(setting: PlanSetting, plan: Plan) -> list[KernelClass]:
-    """Every kind of step, the most time first."""
+    """Every kind of step, by decreasing total time."""
     kinds = device_kinds(setting.machine)
     several = len(setting.traces) > 1
     classes = []
@@ -165,7 +164,7 @@ def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
 
 
 def find_insight(decision: Decision) -> Insight:
-    """What limits the plan that was decided on, and what more of it would bring."""
+    """The limits of the chosen plan, and the gain from raising each."""
     searched = decision.choice.ended.is_search
     if not searched or not decision.choice.objective.is_rate:
         return Insight(limits=decision.chosen.limits)

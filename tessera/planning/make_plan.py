@@ -1,21 +1,21 @@
-"""`make_plan`: from traces and a list of GPUs to a proved plan, in one straight line.
+"""`make_plan`: from traces and a list of GPUs to a proved plan, as a linear pipeline.
 
 In: traces with their kernel graphs (`driver.traces` reads them), and `PlanOptions`. Out: a
-`PlanReport`: the plan and what was found on the way. The stages, with what each hands on:
+`PlanReport`: the plan and the findings along the way. The stages, with the result of each:
 
-1. `_setting`: the machine, and how long every step takes on every device, measured or estimated
+1. `_setting`: the machine, and the duration of every step on every device, measured or estimated
    (`prices.durations`): a `PlanSetting`.
 2. `find_plan`: for a number of slots and sequences (`attempts`) the problem (`problem`), candidates
    with a bound (`search`, `bound`), their launch programs, simulated (`lower`, `promise`), and the
    first of them that is proved (`passes.checker`): a `Decision`. `find_pair` is the same for two
    policies at once.
-3. `plan_whole`: the same for a GPU in one piece, where slices of it were asked for. The plan is
-   proved now: `on_proved` hears of it. What follows may be interrupted.
-4. `find_insight`: what limits the plan, and what would help: an `Insight`.
-5. `alone`, `frontier`: what other GPUs and other plans would give: rows beside the plan.
+3. `plan_whole`: the same for a GPU in one piece, if slices of it were requested. The plan is proved
+   now and is passed to `on_proved`. The remaining stages may be interrupted.
+4. `find_insight`: the limits of the plan, and what would help: an `Insight`.
+5. `alone`, `frontier`: figures of other GPUs and other plans: rows beside the plan.
 
-Raises `TesseraError`, with exit code 3 where no plan is possible: it says which constraint is in
-the way and the smallest change that would help.
+Raises `TesseraError`, with exit code 3 if no plan is possible: it names the violated constraint and
+the smallest change that would help.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def make_plan(
 ) -> PlanReport:
     """Plan traces for a machine.
 
-    `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
-    beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the
-    plan is proved, without these.
+    `compare` also plans for the same number of GPUs of each single kind; `pareto` collects the
+    plans that no other beats in throughput, latency and cost at once. `on_proved` is given the
+    report as soon as the plan is proved, without these.
     """
     setting = _setting(traces, options, watch)
     watch = watch.within(options.seconds)
@@ -114,11 +114,11 @@ class PlanReport:
 
 
 def _setting(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch) -> PlanSetting:
-    """Price: all that is known before the search begins."""
+    """Price: everything known before the search begins."""
     watch.tell("working out durations")
     machine = options.find_machine()
     profiles = read_profiles(loaded, options)
-    if options.machine is None:  # a machine that is given has the links that it has
+    if options.machine is None:  # a given machine keeps its links
         machine = with_measured_copies(machine, profiles)
     machine = with_measured_host(machine, profiles)
     costs = tuple(find_costs(loaded, machine, options, profiles))
@@ -135,7 +135,7 @@ def _setting(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch
 def _decide(
     setting: PlanSetting, watch: Watch
 ) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
-    """Place, lower and prove: the plan, the one for other pieces of the GPU as a line, a note."""
+    """Place, lower and prove: the plan, the row for another slicing of the GPU, and a note."""
     if setting.options.aim == PAIR:
         return find_pair(setting, watch), (), ()
     sliced = find_plan(setting, watch)
@@ -148,7 +148,7 @@ def _decide(
 
 
 def _sources(setting: PlanSetting) -> tuple[tuple[CostSource, int], ...]:
-    """How many durations come from where."""
+    """Number of durations from each source."""
     counts: dict[CostSource, int] = {}
     for costs in setting.costs:
         for source, count in costs.sources():

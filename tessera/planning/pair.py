@@ -1,12 +1,12 @@
-"""Two ways to serve in one plan, for latency and for throughput, whose memory fits together.
+"""Two policies in one plan, for latency and for throughput, that fit in memory together.
 
-In: a `PlanSetting`. Out: a `Decision` whose plan has replicas of two policies. The pair is chosen
-that loses least against the best of each. Both stay resident: weights once for both, with one
-layout on every device, all else for each.
+In: a `PlanSetting`. Out: a `Decision` whose plan has replicas of two policies. The chosen pair
+loses least against the best plan of each policy. Both stay resident: they share the weights, with
+one layout on every device, and nothing else.
 
 With `states_alike`, a sequence may change between the policies at any step: the search for latency
 is made again with every step that touches a state kept where the policy for throughput has it
-(`alike_pairs`). What that costs is said against the best pair that places states anywhere.
+(`alike_pairs`). The cost of this is reported against the best pair that places states anywhere.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tessera.planning.search.plans import Choice
 from tessera.wording import Wording
 
 _MOST_WIDE = 3
-"""Ways for throughput that get a search for latency of their own."""
+"""Number of throughput candidates that get their own search for latency."""
 
 
 def alike_pairs(
@@ -69,7 +69,7 @@ def alike_pairs(
 
 
 def _kept_where(setting: PlanSetting, replica: Replica) -> PlanSetting:
-    """Steps that touch states can run only where a replica runs them."""
+    """Restrict steps that touch states to the devices where a replica runs them."""
     numbers = {device.name: device.id for device in setting.machine.devices}
     made = []
     for trace, costs, placed in zip(setting.traces, setting.costs, replica.traces, strict=True):
@@ -102,7 +102,7 @@ def _kept_where(setting: PlanSetting, replica: Replica) -> PlanSetting:
 
 
 def cost_of(first: Promise, second: Promise, fast: Promise, wide: Promise) -> Diagnostic:
-    """What the pair loses against the best of each policy, with states anywhere."""
+    """The loss of the pair against the best of each policy with states anywhere."""
     latency = first.chosen.latency_ns / fast.chosen.latency_ns - 1
     period = second.chosen.period_ns / wide.chosen.period_ns - 1
     return warning(
@@ -116,13 +116,13 @@ def cost_of(first: Promise, second: Promise, fast: Promise, wide: Promise) -> Di
     )
 
 
-_MOST_PAIRS = 12  # to lower and prove, before fewer slots are tried
+_MOST_PAIRS = 12  # pairs to lower and prove before fewer slots are tried
 
 
 def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
-    """The best two ways that fit together and are proved.
+    """The best pair of policies that fits and is proved.
 
-    Where requests run one at a time, what is best for one is best for the other.
+    If requests run one at a time, the same plan is best for both policies.
     """
     if runs_alone(setting):
         options = replace(setting.options, objective=POLICIES[0])
@@ -178,17 +178,17 @@ def find_pair(setting: PlanSetting, watch: Watch) -> Decision:
 def _half(
     setting: PlanSetting, attempt: Attempt, choice: Choice, objective: Objective
 ) -> list[Promise]:
-    """What one of two policies would do, with half of the memory."""
+    """Promises for one of the two policies, with half of the memory."""
     return promises(setting, [(attempt, choice)], objective, keep_slots=True, part=0.5)
 
 
 def _packed(setting: PlanSetting, attempt: Attempt, made: Promise, objective: Objective) -> Promise:
-    """A promise of the same candidate, with buffers that share bytes wherever they can."""
+    """A promise of the same candidate whose buffers share bytes wherever possible."""
     return promise(setting, attempt, made.searched, objective, keep_slots=True, part=0.0)
 
 
 def _loss(pair: tuple[Promise, Promise], quickest: list[Promise], widest: list[Promise]) -> float:
-    """What a pair loses against the best of each."""
+    """The loss of a pair against the best of each policy."""
     quick, wide = pair[0].chosen, pair[1].chosen
     return (
         quick.latency_ns / quickest[0].chosen.latency_ns
@@ -227,7 +227,7 @@ def _join(
 
 
 def share_weights(replicas: Sequence[Replica], programs: Sequence[Program]) -> tuple[Replica, ...]:
-    """The replicas with one layout of the weights on every device, which has all that any needs."""
+    """The replicas with one weight layout per device that holds the weights of all of them."""
     layouts: dict[str, dict[str, int]] = {}
     ends: dict[str, int] = {}
     for replica in replicas:

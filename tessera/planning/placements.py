@@ -1,8 +1,8 @@
 """Placements that the user asks for: a strategy by name, a random one, one from a file.
 
-In: `PlanOptions.strategy` or `.placement`. Out: a `Choice` with that one candidate, measured as all
-others are. A file is a plan, whose replicas are taken over, or lines `STEP=GPU` as `--pin` has
-them, the later ones winning, `*` for all steps, `//` for comments.
+In: `PlanOptions.strategy` or `.placement`. Out: a `Choice` with only that candidate, measured like
+all others. A file is a plan, whose replicas are taken over, or lines `STEP=GPU` as in `--pin`,
+where later lines win, `*` means all steps and `//` begins a comment.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _LINES = "write a line `STEP=GPU` for each: `*=a100` (all steps), `m0.linear=l40
 
 
 def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
-    """The candidate that the user asks for as the only one; None if none is asked for, or if a
-    strategy needs fewer slots."""
+    """The requested candidate as the only one; None if none is requested, or if a strategy needs
+    fewer slots."""
     options = setting.options
     if options.strategy is None and options.placement is None:
         return None

@@ -1,7 +1,7 @@
-"""What stands against a plan: why there is none, why one is given up, what its proof finds.
+"""Refusals: why there is no plan, why a candidate is refused, and the findings of the proof.
 
-In: a problem without a placement, or a plan. Out: diagnostics, with the smallest change with which
-there would be a plan.
+In: a problem without a placement, or a plan. Out: diagnostics, with the smallest change that makes
+a plan possible.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_REASONS = 4
 def no_plan(
     planning: Planning, costs: Sequence[Costs], machine: Machine, fitting: str = ""
 ) -> TesseraError:
-    """The constraint in the way, by how much, and what would help; `fitting` options would."""
+    """The violated constraint, by how much, and a hint; `fitting` names options that fit."""
     obstacle = find_obstacle(planning.problem)
     match obstacle.kind:
         case ObstacleKind.TASK:
@@ -72,7 +72,7 @@ def _no_gpu(
 
 
 def _with_others(steps: Sequence[StepCosts]) -> str:
-    """The steps that go where the first goes."""
+    """The steps that must share the device of the first step."""
     named = [f"`#{step.step}`" for step in steps[1:4]]
     if len(steps) > 4:
         named.append(f"{len(steps) - 4} more")
@@ -104,17 +104,17 @@ def _no_memory(obstacle: Obstacle, machine: Machine, fitting: str) -> Diagnostic
 
 
 def _missing_reserve(machine: Machine, name: str) -> int:
-    """Bytes that a card lacks of what is kept back before any buffer."""
+    """Bytes that a card lacks for the reserve, before any buffer."""
     card = next(card for card in machine.cards if card.name == name)
     return max(0, RESERVED_BYTES * len(machine.slices_of(card.id)) - card.memory_bytes)
 
 
 Refused = tuple[str, tuple[Diagnostic, ...]]
-"""A candidate by name, and what stands against it."""
+"""The name of a candidate, and the diagnostics against it."""
 
 
 def refusals_of(refused: Sequence[Refused]) -> tuple[Diagnostic, ...]:
-    """That candidates are not used, and why; another one is."""
+    """Notes on refused candidates, with the reasons; another candidate is used."""
     return tuple(
         warning(
             "TSR3018",
@@ -127,7 +127,7 @@ def refusals_of(refused: Sequence[Refused]) -> tuple[Diagnostic, ...]:
 
 
 def none_left(refused: Sequence[Refused]) -> TesseraError:
-    """Every candidate was given up: what stands against the best."""
+    """The error if every candidate was refused: the reasons against the best one."""
     name, (first, *_) = refused[0]
     first = replace(
         first,
@@ -138,7 +138,7 @@ def none_left(refused: Sequence[Refused]) -> TesseraError:
 
 
 def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
-    """A search that was cut short says so."""
+    """A note if the search was cut short."""
     if not choice.ended.is_cut_short:
         return []
     value = chosen.value(choice.objective)
@@ -154,7 +154,7 @@ def was_ended(choice: Choice, chosen: Candidate) -> list[Diagnostic]:
 
 
 def findings_of(setting: PlanSetting, plan: Plan) -> tuple[Diagnostic, ...]:
-    """What stands against a plan."""
+    """Diagnostics against a plan: the findings of its proof."""
     flaws = tuple(verify_plan(plan))
     if flaws:
         raise RuntimeError(f"a plan is not well formed: {flaws[0].message}: {flaws[0].record}")

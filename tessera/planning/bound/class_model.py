@@ -1,15 +1,15 @@
-"""A bound for many tasks and devices: how much of each kind of task is on each type of device.
+"""A bound for many tasks and devices, from the fraction of each kind of task on each device type.
 
-In: a `Problem`. Out: an `IntegerModel` without integers, and its bound.
-Tasks that take the same times and bytes are one kind, so the model has some dozen columns where
-that of all tasks has tens of thousands. Transfers are free in it. Any placement, or any sharing of
-requests among placements, is a solution of it with the same loads of devices and no more memory:
-take how much of each kind it has on each type. So no plan has a shorter period than the model's.
+In: a `Problem`. Out: an `IntegerModel` without integers, and its bound. Tasks with equal times and
+bytes are one kind, so the model has a few dozen columns where a model of all tasks has tens of
+thousands. Transfers are free in it. Any placement, or any sharing of requests among placements,
+maps to a solution with the same device loads and no more memory: take the fraction of each kind
+that it has on each type. So no plan has a shorter period than the model.
 
-Slots are in it, too. A request takes no less than the tasks of a chain, each of which reads what
-the one before it makes, and where these are on devices of two types, the way between them. So with
-so many slots a replica serves no more than that many requests in this time, and there are no more
-replicas than the memory holds copies.
+The model also has slots. A request takes at least the time of a chain of tasks, each of which reads
+a result of the previous one, plus a transfer wherever two neighbours are on devices of different
+types. A replica serves at most as many requests in this time as it has slots, and there are at most
+as many replicas as the memory holds copies.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _Kind = tuple[Times, Times, int]
 
 
 def class_bound(problem: Problem, slots: int | None, watch: SearchWatch = ENDLESS) -> float:
-    """No plan has a shorter period; infinite if the memory does not hold the tasks.
+    """A lower bound of the period; infinite if the memory does not hold the tasks.
 
-    `slots` are the most that a replica has; None is as many as it takes.
+    `slots` is the maximum number of slots of a replica; None means no limit.
     """
     relaxed = relax(build_class_model(problem, slots), watch)
     return INFINITY if relaxed is None else relaxed.bound_ns
 
 
 def build_class_model(problem: Problem, slots: int | None) -> IntegerModel:
-    """Rows: every kind is somewhere; times of types; memory; times of a request, over slots."""
+    """Rows: every kind is placed; loads of types; memory; time of a request over the slots."""
     merged, groups = aggregate(problem)
     builder = ModelBuilder()
     builder.column("T", np.inf)
@@ -74,7 +74,7 @@ def build_class_model(problem: Problem, slots: int | None) -> IntegerModel:
         most = slots * most_replicas(problem)
         for (made, read, least), count in _hops(problem, kinds).items():
             for type_, column in columns[read].items():
-                # How many readers are on this type, and at most how many of their producers.
+                # Hops onto this type: its readers, less the producers on it.
                 hop = builder.column(f"hops[{len(builder.columns)}]", float(count))
                 terms = {column: float(members[read]), hop: -1.0}
                 if type_ in columns[made]:
@@ -87,7 +87,7 @@ def build_class_model(problem: Problem, slots: int | None) -> IntegerModel:
 
 
 def most_replicas(problem: Problem) -> int:
-    """How often memory holds everything once; no more than there are devices."""
+    """Number of copies of everything that memory holds, at most the number of devices."""
     needed = sum(resident.bytes for resident in problem.residents if resident.users)
     if not needed or {d for room in problem.rooms for d in room.devices} != set(
         range(len(problem.devices))
@@ -100,7 +100,7 @@ def most_replicas(problem: Problem) -> int:
 def _kinds(problem: Problem, firsts: list[int]) -> list[_Kind]:
     """The kind of each task: times on types, those in the chain, bytes.
 
-    What several tasks hold together is counted with the first of them: it is there in any case.
+    A resident shared by several tasks is counted with the first: it is in memory in any case.
     """
     sizes = [0] * len(problem.tasks)
     for resident in problem.residents:
@@ -121,10 +121,9 @@ def _kinds(problem: Problem, firsts: list[int]) -> list[_Kind]:
 
 
 def _hops(problem: Problem, kinds: list[_Kind]) -> Counter[tuple[_Kind, _Kind, float]]:
-    """What the chain reads from one task to the next: their kinds, and how long it is under way.
+    """Hops of the chain between neighbours: the kinds of both tasks and the transfer time.
 
-    How many of them go from one type to another is bounded by how many tasks of both kinds are on
-    each type.
+    The number of hops between types is bounded by the number of tasks of both kinds on each type.
     """
     detail, groups = problem, tuple(range(len(problem.tasks)))
     if problem.detail is not None:
@@ -140,7 +139,7 @@ def _hops(problem: Problem, kinds: list[_Kind]) -> Counter[tuple[_Kind, _Kind, f
         way = min((tensor.bytes * per_byte + latency for per_byte, latency in rate), default=0.0)
         least = (way + problem.transfer_ns * tensor.count) * detail.tasks[reader].rate
         hops[kinds[groups[tensor.producer]], kinds[groups[reader]], least] += 1
-        del after[tensor.producer]  # of several tensors between two tasks one is enough
+        del after[tensor.producer]  # one tensor between two tasks is enough
     return hops
 
 
@@ -151,7 +150,7 @@ def _times(ns: Times, rate: float, firsts: list[int]) -> Times:
 def _longest_chain(problem: Problem) -> list[int]:
     """Tasks that a request runs one after the other, each reading from the one before it.
 
-    Of traces that are planned together none: a request is of one of them.
+    Empty for traces that are planned together, since a request belongs to one of them.
     """
     if len({task.trace for task in problem.tasks}) > 1:
         return []

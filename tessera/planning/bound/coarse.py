@@ -1,9 +1,10 @@
-"""Large problems in fewer tasks: what follows each other goes together.
+"""Coarsening of large problems: runs of consecutive tasks become one task.
 
-In: a `Problem` of very many tasks. Out: a `Coarse`: the problem in which runs of tasks are one, and
-ways to go from placements of one to those of the other. A relaxation of a hundred thousand tasks
-takes minutes, and neighbours in a trace mostly belong together. What is found is a placement of the
-large problem, if not the best; a bound of the coarse problem is none of the large one.
+In: a `Problem` of very many tasks. Out: a `Coarse`: the problem in which each run of tasks is one
+task, and mappings between the placements of both. A relaxation of a hundred thousand tasks takes
+minutes, and neighbours in a trace mostly belong together. The result is a valid placement of the
+large problem, though maybe not the best; a bound of the coarse problem does not bound the large
+one.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 
 from tessera.planning.problem.problem import Placement, Problem, contract
 
-MOST_TASKS = 20_000  # that are placed one by one
+MOST_TASKS = 20_000  # maximum number of tasks placed one by one
 COARSE_TASKS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Coarse:
-    """A problem of fewer tasks, and per task of the large one the task that holds it."""
+    """A problem with fewer tasks, and the coarse task of each task of the large problem."""
 
     problem: Problem
     groups: tuple[int, ...]
@@ -29,7 +30,7 @@ class Coarse:
         return tuple(placement[group] for group in self.groups)
 
     def shrink(self, placement: Sequence[int]) -> Placement:
-        """A placement like one of the large problem: where the last task of a run is."""
+        """The coarse placement of a large one: the device of the last task of each run."""
         shrunk = [0] * len(self.problem.tasks)
         for group, device in zip(self.groups, placement, strict=True):
             shrunk[group] = device
@@ -37,7 +38,7 @@ class Coarse:
 
 
 def coarsen(problem: Problem, most: int = COARSE_TASKS) -> Coarse:
-    """Runs of equal length, `most` of them; more where tasks cannot go together."""
+    """Runs of equal length, `most` of them; more if some tasks cannot share a device."""
     length = -(-len(problem.tasks) // max(most, 1))
     groups: list[int] = []
     number, size = -1, 0

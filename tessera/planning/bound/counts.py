@@ -1,17 +1,17 @@
 """Branch and bound on counts: how many tasks of a class are on a device, how many tensors cross.
 
-In: a model with count rows (`build_model(problem, classes)`), its relaxation and a way to make
-placements of values. Out: a `Counting`: a proven bound and the best placement met.
+In: a model with count rows (`build_model(problem, classes)`), its relaxation and a function that
+rounds values to placements. Out: a `Counting`: a proven bound and the best placement found.
 
 In a model of sixty equal layers, branching on one layer's task moves the fraction to the next layer
 and the bound stays. Branching on "18 or fewer of these sixty tasks are on the second device" cannot
-be dodged like that, and a few dozen relaxations close the gap that thousands of nodes over single
-tasks leave open. A node is a set of bounds on count rows. Nodes are taken in the order of their
-bounds; of the counts that are not whole, some are tried both ways and the one is taken whose weaker
-side rises most. A node with whole counts and split tasks is not taken further; its bound stands.
+be evaded, and a few dozen relaxations close the gap that thousands of nodes over single tasks leave
+open. A node is a set of bounds on count rows. Nodes are taken in the order of their bounds; some
+fractional counts are tried both ways, and the node branches on the count whose weaker side rises
+most. A node with whole counts and split tasks is not branched further; its bound stands.
 
-Classes are tasks that are alike: equal times, equal neighbours (`classes_of`). Any partition is
-right; one that follows the layers of a model is fast.
+A class is a set of tasks with equal times and equal neighbours (`classes_of`). Any partition is
+valid; one that follows the layers of a model is fast.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tessera.planning.problem.problem import INFINITY, Placement, Problem, measu
 
 
 def classes_of(problem: Problem, rounds: int = 1, *, by_time: bool = True) -> tuple[int, ...]:
-    """Per task its class, numbered by first appearance.
+    """The class of each task, numbered by first appearance.
 
     Tasks are told apart by where they can run, by their times to three digits if `by_time`, and in
     each round by the classes of the tasks they share tensors with.
@@ -73,21 +73,21 @@ def _numbered(colours: Sequence[Hashable]) -> list[int]:
 
 
 _WHOLE = 1e-5
-_SETUP_ITERATIONS = 50  # what starting a relaxation costs, in steps of the simplex method
+_SETUP_ITERATIONS = 50  # cost of starting a relaxation, in steps of the simplex method
 _ROOT_STEPS_PER_ROW = 4
 _NODE_STEPS = 1000
 _TRIED_COUNTS = 3
-_ROUNDING = 4  # nodes until the first placement is made of one; then ever more of them
+_ROUNDING = 4  # nodes until the first one is rounded to a placement; the interval grows afterwards
 
 Bounds = tuple[tuple[int, float, float], ...]  # (count, least, most)
 Rounder = Callable[[Relaxation, Placement | None], Placement | None]
-Solved = tuple[Relaxation, object] | Literal["lost"] | None  # None: infeasible; lost: not known
+Solved = tuple[Relaxation, object] | Literal["lost"] | None  # None: infeasible; lost: unknown
 Side = tuple[Bounds, Relaxation, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """What was found; `is_whole`: all counts are, and yet the placement is not near the bound."""
+    """The result; `is_whole`: all counts are whole, yet the placement is not near the bound."""
 
     placement: Placement | None
     bound_ns: float
@@ -136,7 +136,7 @@ class _Solver:
         return self._read()
 
     def _run(self, least: int) -> None:
-        """Solve with as many steps as are left of the work, and at least the least number."""
+        """Solve with the steps that remain of the work limit, and at least `least`."""
         left = (self.most_work - self.work) // max(len(self.model.rows), 1)
         limit_steps(self.highs, max(least, left))
         run_solver(self.highs, self.watch)
@@ -172,7 +172,7 @@ def branch_on_counts(
 ) -> Counting:
     """Raise the bound and look for placements until they are within the gap.
 
-    `most_work` limits steps of the simplex method times rows: that is what takes the time.
+    `most_work` limits simplex steps times rows, which is proportional to the time.
     """
     search = _CountSearch(model, incumbent, rounder, gap, _Solver(model, most_work, watch))
     ended = search.run(most_work, watch, on_progress)
@@ -198,12 +198,12 @@ class _CountSearch:
         self.solver = solver
         self.counts = [np.array(columns) for columns in model.counts]
         self.open: list[_BranchNode] = []
-        self.closed = INFINITY  # the least bound of a node that is not taken further
+        self.closed = INFINITY  # the smallest bound of a node that is not branched further
         self.made = 0
         self.is_whole = False
 
     def bound(self) -> float:
-        """No placement is faster."""
+        """The proven lower bound of the period."""
         least = self.open[0].bound if self.open else INFINITY
         return min(least, self.closed, self.period)
 
@@ -244,7 +244,7 @@ class _CountSearch:
         return Ending.GAP
 
     def _push(self, bounds: Bounds, relaxed: Relaxation, basis: object) -> None:
-        """Keep a node open, unless no placement under it would be better by the gap."""
+        """Keep a node open unless no placement below it can be better by the gap."""
         if self.period <= relaxed.bound_ns * (1 + self.gap):
             self.closed = min(self.closed, relaxed.bound_ns)
             return
@@ -274,7 +274,7 @@ class _CountSearch:
         return best
 
     def _split_counts(self, sums: Array) -> list[int]:
-        """Counts that are not whole: of tasks before those of tensors, the most split first."""
+        """Fractional counts: those of tasks before those of tensors, the most fractional first."""
         distance = np.abs(sums - np.round(sums))
         split = [int(n) for n in np.flatnonzero(distance > _WHOLE)]
         tasks = {n for n in split if self.model.integer[self.model.counts[n][0]]}
@@ -282,7 +282,7 @@ class _CountSearch:
         return split[:_TRIED_COUNTS]
 
     def _sides(self, node: _BranchNode, count: int, value: float) -> list[Side] | None:
-        """What is left of a node on each side of a count; None if a side could not be solved."""
+        """The children of a node on each side of a count; None if a side could not be solved."""
         least, most = 0.0, float(len(self.model.counts[count]))
         others = []
         for bound in node.bounds:

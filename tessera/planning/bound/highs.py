@@ -1,4 +1,4 @@
-"""What the planner uses of HiGHS, in types: highspy's own come with some of its versions only.
+"""Types for the part of HiGHS that the planner uses: only some versions of highspy have their own.
 
 In: nothing. Out: protocols. `bound.relax.make_solver` makes a `Highs`.
 """
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 
 class SearchState(Protocol):
-    """What branch and bound knows so far, in the unit of the model."""
+    """The state of branch and bound, in the unit of the model."""
 
     mip_dual_bound: float
     mip_primal_bound: float
 
 
 class SolverEvent(Protocol):
-    """HiGHS asks whether to go on."""
+    """A callback in which HiGHS asks whether to continue."""
 
     data_out: SearchState
 
@@ -32,13 +32,13 @@ Listener = Callable[[SolverEvent], None]
 
 
 class EventSource(Protocol):
-    """A kind of event that one can hear."""
+    """A kind of event with subscribers."""
 
     def subscribe(self, listener: Listener) -> None:
-        """From now on."""
+        """Call a listener for every event from now on."""
 
     def unsubscribe(self, listener: Listener) -> None:
-        """No longer."""
+        """Stop calling a listener."""
 
 
 class SolverSolution(Protocol):
@@ -101,7 +101,7 @@ class Highs(Protocol):
         """Solve."""
 
     def clearSolver(self) -> object:
-        """Forget what the last run found."""
+        """Discard the results of the last run."""
 
     def getRunTime(self) -> float:
         """Seconds of all runs."""

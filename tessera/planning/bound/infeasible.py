@@ -1,8 +1,8 @@
 """Why no placement fits, and the smallest change that would let one fit.
 
-In: a `Problem` with no feasible placement. Out: an `Obstacle`. Three causes are told apart: a task
-that no device can run; devices that tasks depend on across but that are not connected; and memory.
-For memory, an integer program per card asks for the least room it would have to have on top.
+In: a `Problem` with no feasible placement. Out: an `Obstacle`. There are three causes: a task that
+no device can run; dependent tasks on devices that are not connected; and memory. For memory, an
+integer program per card finds the smallest additional room.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NODES = 500
 
 
 class ObstacleKind(StrEnum):
-    """What no placement gets around."""
+    """The cause for which no placement is possible."""
 
     TASK = "task"  # no device can run it
     MEMORY = "memory"
@@ -29,7 +29,7 @@ class ObstacleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """What stands in the way. `extra_bytes` per room: that much more there alone suffices."""
+    """The cause. `extra_bytes` per room: this much more memory in that room alone suffices."""
 
     kind: ObstacleKind
     tasks: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def find_obstacle(problem: Problem) -> Obstacle:
 
 
 def _least_extra(problem: Problem, room: int | None) -> int | None:
-    """The fewest bytes more in a room with which something fits; None if no number is enough."""
+    """The fewest additional bytes in a room with which a placement fits; None if none suffice."""
     import highspy
 
     model = build_model(problem)

@@ -3,11 +3,11 @@
 In: a `Problem`. Out: an `IntegerModel` (numpy arrays, ready for HiGHS; `search.solve` runs it).
 
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
-`m[r,g]` resident r is on device g. Of a task's devices the first allowed one has no column: it is
-one minus the others. So with two devices there is one binary per task. Rows, in words:
-device g: sum of durations + sum of taxes * y at g <= T; pipe: sum of bytes * y * ns <= T;
-`y` covers every consumer whose device is not the producer's; room: sum of bytes * m <= capacity,
-left out where everything would fit at once. Times are divided by `scale`, bytes by the capacity.
+`m[r,g]` resident r is on device g. The first allowed device of a task has no column: it is one
+minus the others. So with two devices there is one binary per task. Rows, in words: device g: sum of
+durations + sum of taxes * y at g <= T; pipe: sum of bytes * y * ns <= T; `y` covers every consumer
+whose device is not the producer's; room: sum of bytes * m <= capacity, left out if everything fits
+at once. Times are divided by `scale`, bytes by the capacity.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Expression = tuple[float, tuple[tuple[int, float], ...]]
 
 PERIOD = 0
 _TARGET = 1000.0  # the period is of this size in the model, far above the solver's tolerances
-# What is longer counts as this long, far above any period worth having: numbers further apart are
-# more than a solver can take. The bound of such a model is a bound all the same.
+# Longer times are clipped to this value, which is far above any useful period: a solver cannot
+# handle numbers that are further apart. The bound of a clipped model is still valid.
 _LONGEST = 1e9
-_SLOW = 1e3  # times as long as on the fastest device
+_SLOW = 1e3  # multiple of the time on the fastest device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class IntegerModel:
         return columns, np.array([value for _, value in pairs], dtype=np.float64)
 
     def shares(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How much of each task a solution has on each device."""
+        """The fraction of each task that a solution has on each device."""
         shares = np.zeros((len(self.choice), len(self.problem.devices)))
         for task, options in enumerate(self.choice):
             rest = 1.0
@@ -87,7 +87,7 @@ class ModelBuilder:
         self.row_upper: list[float] = []
 
     def column(self, name: str, upper: float, integer: bool = False) -> int:
-        """Add a column; gives its number."""
+        """Add a column and return its number."""
         self.columns.append(name)
         self.upper.append(upper)
         self.integer.append(integer)
@@ -133,7 +133,7 @@ class ModelBuilder:
 
 
 def add_to(terms: dict[int, float], expression: Expression, factor: float) -> float:
-    """Add a multiple of an expression to the terms of a row; gives the constant part."""
+    """Add a multiple of an expression to the terms of a row and return the constant part."""
     constant, parts = expression
     for column, value in parts:
         terms[column] = terms.get(column, 0.0) + factor * value
@@ -141,7 +141,7 @@ def add_to(terms: dict[int, float], expression: Expression, factor: float) -> fl
 
 
 def period_scale(problem: Problem) -> float:
-    """Nanoseconds that stand for one in the model."""
+    """Nanoseconds per unit of the model."""
     best = [
         min((ns * task.rate for ns in task.ns if ns is not None), default=0.0)
         for task in problem.tasks
@@ -153,8 +153,8 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
     """The mixed-integer program of a problem in which every task can run somewhere.
 
     With a class per task there is a row for each count: how many tasks of a class are on a device,
-    how many tensors between two classes go from one to another. They cut off nothing; branching on
-    them does (`bound.counts`).
+    how many tensors between two classes go from one device to another. The rows themselves cut off
+    nothing; branching on them does (`bound.counts`).
     """
     builder = ModelBuilder()
     builder.column("T", np.inf)
@@ -175,7 +175,7 @@ def _count_rows(
     moves: list[tuple[int, int, int, int]],
     classes: Sequence[int],
 ) -> tuple[tuple[int, ...], ...]:
-    """A row per class and device, and one per kind of tensor and pair; gives their columns."""
+    """Add a row per class and device, and per kind of tensor and pair; returns their columns."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, options in zip(classes, choice, strict=True):
         for device, column in options[1:]:
@@ -209,7 +209,7 @@ def _task_columns(
 
 def _in_order(task: Task) -> tuple[int, ...]:
     """The devices that can run a task, far slower ones last: the first is a constant of the rows,
-    in which a large number would drown the others."""
+    in which a large number would cost the others their precision."""
     times = [(device, ns) for device, ns in enumerate(task.ns) if ns is not None]
     least = min(ns for _, ns in times)
     return tuple(
@@ -219,7 +219,7 @@ def _in_order(task: Task) -> tuple[int, ...]:
 
 
 def in_units(ns: float, scale: float) -> float:
-    """Nanoseconds in the unit of the model, no more than a solver can take."""
+    """Nanoseconds in the unit of the model, clipped to what a solver can handle."""
     return min(ns / scale, _LONGEST)
 
 
@@ -353,7 +353,7 @@ def _held(
     index: int,
     device: int,
 ) -> Expression:
-    """Whether a resident is on a device: its only user's place, or a column of its own."""
+    """Whether a resident is on a device: the column of its only user, or a column of its own."""
     users = [task for task in problem.residents[index].users if device in chosen[task]]
     if len(users) <= 1:
         return chosen[users[0]][device] if users else _NOWHERE

@@ -3,19 +3,19 @@
 In: a `Problem`, or its `IntegerModel`. Out: nanoseconds, or a `Relaxation`: values, bound, prices
 of the resources.
 
-Without a solver, the period is bounded by times alone, as if nothing had to be moved or stored.
-With any weights w of the devices that add up to one, no plan is faster than the sum over tasks of
-the least w[g] * time[k, g]: a period is at least the weighted sum of the devices' loads. That holds
-for plans that share requests among placements, too. The weights are moved towards busy devices for
-some rounds; for two devices the best are found exactly. A request takes no less: a device does its
-tasks one by one. It takes no less than any chain of tasks, either, with the transfers between them:
-on each device a task ends no earlier than after the latest of what it reads has come there from
-wherever that is soonest.
+Without a solver, the bound on the period counts only times, as if nothing had to be moved or
+stored. With any weights w of the devices that add up to one, no plan is faster than the sum over
+tasks of the least w[g] * time[k, g]: a period is at least the weighted sum of the devices' loads.
+That holds for plans that share requests among placements, too. The weights are moved towards busy
+devices for some rounds; for two devices the best are found exactly. The same bound holds for the
+time of a request, since a device runs its tasks one by one. A request also takes at least as long
+as any chain of tasks with the transfers between them: on each device, a task starts only when the
+last of its inputs has arrived there by the fastest way.
 
-The relaxation is solved by HiGHS (highspy 1.15): one thread, fixed seed, silent. No run is without
-a limit: steps are counted, so that the same input gives the same answer, and the watch is asked
-between steps. What was not solved within them has the bound without a solver, and no bound depends
-on tolerances.
+The relaxation is solved by HiGHS (highspy 1.15): one thread, fixed seed, silent. Every run has a
+limit: steps are counted, so that the same input gives the same answer, and the watch is asked
+between steps. A model that is not solved within the limit has the bound without a solver, and no
+bound depends on tolerances.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HALVINGS = 60
 
 
 def spread_bound(problem: Problem) -> float:
-    """No plan has a shorter period."""
+    """A lower bound of the period of every plan."""
     if not problem.tasks:
         return 0.0
     times = np.array(
@@ -52,7 +52,7 @@ def spread_bound(problem: Problem) -> float:
 
 
 def request_bound(problem: Problem) -> float:
-    """No request of a problem with one trace is shorter."""
+    """A lower bound of the time of a request, for a problem with one trace."""
     count = len(problem.devices)
     per_byte, waits = np.zeros((count, count)), np.full((count, count), INFINITY)
     np.fill_diagonal(waits, 0.0)
@@ -78,7 +78,7 @@ def request_bound(problem: Problem) -> float:
 
 
 def _of_two(times: Array) -> float:
-    """The weights at which both devices are busy for as long, by halving."""
+    """The bound at the weights that make both devices equally busy, by bisection."""
     best, low, high = 0.0, 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -106,7 +106,7 @@ def _of_many(times: Array) -> float:
 
 
 def _weighed(times: Array, weights: Array) -> tuple[float, Array]:
-    """The bound of some weights, and the loads where every task is where it weighs least."""
+    """The bound for these weights, and the loads if every task is on its cheapest device."""
     with np.errstate(invalid="ignore"):
         weighed = np.where(np.isinf(times), INFINITY, times * weights)
     chosen = weighed.argmin(axis=1)
@@ -117,11 +117,11 @@ def _weighed(times: Array, weights: Array) -> tuple[float, Array]:
 
 _LARGE_ROWS = 9000  # above this the interior point method beats the simplex method
 _PRICED = ("device", "pipe", "shared", "room")
-_SIMPLEX_STEPS = 20_000  # at least; some seconds
-_SIMPLEX_STEPS_PER_ROW = 5  # where a row needs about one
-_INTERIOR_STEPS = 200  # where some dozen are usual
+_SIMPLEX_STEPS = 20_000  # minimum limit; a few seconds
+_SIMPLEX_STEPS_PER_ROW = 5  # a row usually needs about one
+_INTERIOR_STEPS = 200  # a few dozen are usual
 _MOST_STEPS = (1 << 31) - 1
-_LONGEST_S = 600.0  # of branch and bound, whose relaxations are not counted: a last resort
+_LONGEST_S = 600.0  # limit of branch and bound, whose relaxations are not counted: a last resort
 
 Array = NDArray[np.float64]
 
@@ -130,7 +130,7 @@ Array = NDArray[np.float64]
 class Relaxation:
     """The optimum without integrality. `duals` are those of loads and rooms, by row name.
 
-    Without `solved`, values are none in particular.
+    Without `solved`, the values are arbitrary.
     """
 
     values: Array
@@ -139,7 +139,7 @@ class Relaxation:
     solved: bool = True
 
     def prices(self, problem: Problem) -> Array:
-        """What a nanosecond of each resource is worth, in the order of `problem.resources()`."""
+        """The price of a nanosecond of each resource, in the order of `problem.resources()`."""
         known = dict(self.duals)
         names = [f"device[{name}]" for name in problem.devices]
         names += [f"pipe[{pipe.name}]" for pipe in problem.pipes]
@@ -192,12 +192,12 @@ def run_solver(
 ) -> None:
     """Run HiGHS until it is done or the watch is over.
 
-    HiGHS asks in between whether to go on, and signals are seen then. Of what they raise the
-    interior point method keeps nothing, so it is kept here and raised at the end.
+    HiGHS regularly asks whether to continue, and signals are handled then. The interior point
+    method drops exceptions that they raise, so these are kept here and raised at the end.
     """
     seconds = watch.seconds_left()
     if integer or seconds is not None:
-        # For relaxations HiGHS counts from the first run of a solver on.
+        # For relaxations, HiGHS counts time from the first run of a solver.
         left = _LONGEST_S if seconds is None else seconds
         solver.setOptionValue("time_limit", solver.getRunTime() + left)
     raised: list[BaseException] = []
@@ -255,7 +255,7 @@ def limit_steps(solver: Highs, steps: int) -> None:
 
 
 def unsolved(model: IntegerModel) -> Relaxation:
-    """What is known without the solver."""
+    """The relaxation of a model that the solver did not solve."""
     values = np.zeros(len(model.columns))
     return Relaxation(values=values, bound_ns=spread_bound(model.problem), duals=(), solved=False)
 
@@ -263,7 +263,7 @@ def unsolved(model: IntegerModel) -> Relaxation:
 def read_relaxation(
     model: IntegerModel, solver: Highs, row_lower: Array, row_upper: Array
 ) -> Relaxation:
-    """What a solver has found for the model with these bounds of its rows."""
+    """The solver's result for the model with these bounds of its rows."""
     solution = solver.getSolution()
     values = np.array(solution.col_value)
     row_dual = np.array(solution.row_dual)
@@ -279,7 +279,7 @@ def read_relaxation(
 def dual_bound(
     model: IntegerModel, row_dual: Array, row_lower: Array, row_upper: Array, period: float
 ) -> float:
-    """A lower bound from the duals alone, whatever the solver's tolerances.
+    """A lower bound from the duals alone, independent of the solver's tolerances.
 
     With any multipliers w, negative ones for upper and positive ones for lower bounds of rows:
     min c x >= w b + sum of min over the columns' bounds of (c - w A). The column `T` has no upper

@@ -1,4 +1,4 @@
-"""What a plan is asked for: `PlanOptions`, the same record for the command line and the library."""
+"""`PlanOptions`: the options of a plan, the same record for the command line and the library."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SEARCHING = "searching"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """What to plan for. `machine`, a machine or the path of a machine file, wins over `gpus`.
+    """The options of a plan. `machine`, a machine or the path of a machine file, overrides `gpus`.
 
-    `prices` and `memory` are pairs, or texts as users type them: `a100=1.80`, `l40s=40GB`.
-    No `slots` or `sequences` is as many as pay, within memory. `strategy` takes the best plan of
-    one form in place of the best of all; `placement` is `random:SEED` or a file, and takes that.
-    `tables` looks durations up in tables of measured kernel times where there are some.
-    `states_alike` asks for two policies whose states are on the same devices.
-    `pins` and `forbids` are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan
-    depend on the machine that makes it; without it only counts end it.
+    `prices` and `memory` are pairs, or strings as users type them: `a100=1.80`, `l40s=40GB`.
+    Without `slots` or `sequences`, as many are used as pay, within memory. `strategy` selects the
+    best plan of one form in place of the best of all; `placement`, `random:SEED` or a file, selects
+    that placement. `tables` looks up durations in tables of measured kernel times where available.
+    `states_alike` asks for two policies whose states are on the same devices. `pins` and `forbids`
+    are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend on the machine
+    that makes it; without it only counts end it.
     """
 
     gpus: str | None = None
@@ -71,9 +71,9 @@ class PlanOptions:
         self.overrides()
 
     def check_one_machine(self) -> None:
-        """Refuse two machines, or changes to a machine file: people mean one thing.
+        """Refuse two machines, or changes to a machine file, on the command line.
 
-        Programs may: they replace the machine of options that they were given.
+        Programs may combine them: they replace the machine of given options.
         """
         if (self.gpus is None) == (self.machine is None):
             raise WrongOption("give the GPUs with either {gpus} or {machine}")
@@ -83,22 +83,22 @@ class PlanOptions:
 
     @property
     def aim(self) -> Objective:
-        """The objective behind its word."""
+        """The objective named by its option."""
         return Objective.named(self.objective)
 
     @property
     def form(self) -> Strategy | None:
-        """The strategy behind its word, if one is asked for."""
+        """The strategy named by its option, if there is one."""
         return None if self.strategy is None else Strategy.named(self.strategy)
 
     def text(self) -> str:
-        """The one text form of what decides the plan, but for machine and traces."""
+        """The canonical text of the options that decide the plan, without machine and traces."""
         chosen = (
             ("objective", self.objective),
             ("strategy", self.strategy),
             ("placement", self.placement_name()),
             ("slots", self.slots or "auto"),
-            ("lanes", self.sequences or "auto"),  # as plans have it
+            ("lanes", self.sequences or "auto"),  # the name used in plan files
             ("gap", repr(self.gap)),
             ("seconds", self.seconds),
             ("tables", None if self.tables else "none"),
@@ -109,11 +109,11 @@ class PlanOptions:
         return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
 
     def placement_name(self) -> str | None:
-        """What a given placement is called: a file by its name, wherever it is."""
+        """The name of a given placement; for a file, its name without the folder."""
         return None if self.placement is None else os.path.basename(self.placement)
 
     def find_machine(self) -> Machine:
-        """The machine that is given or named."""
+        """The machine that the options give or name."""
         if isinstance(self.machine, str):
             from tessera.frontend.machine.machine_file import parse_machine
             from tessera.frontend.text.readfile import read_source
@@ -161,8 +161,8 @@ def _bad_override(option: str, text: str, example: str) -> TesseraError:
 class Watch:
     """Listeners and limits of a search for a plan.
 
-    `on_progress` hears what is done, and how far that is; while a search runs, of its best plan and
-    of its bound. The search ends with the best found so far once `should_stop()` is true, or
+    `on_progress` receives the stage and its progress; while a search runs, also its best plan and
+    its bound. The search ends with the best found so far once `should_stop()` is true, or
     `time.perf_counter()` is past the `deadline`.
     """
 
@@ -179,17 +179,17 @@ class Watch:
         return None if self.deadline is None else max(0.1, self.deadline - time.perf_counter())
 
     def stopped(self) -> bool:
-        """Whether the search must end: a caller wishes it, or the deadline is past."""
+        """Whether the search must end: the caller asks for it, or the deadline is past."""
         wished = self.should_stop is not None and self.should_stop()
         return wished or (self.deadline is not None and time.perf_counter() >= self.deadline)
 
     def tell(self, stage: str, note: str = "") -> None:
-        """Say what is done now."""
+        """Report the current stage."""
         if self.on_progress is not None:
             self.on_progress(StageProgress(stage, note=note))
 
     def tell_search(self, bound_ns: float, best_ns: float) -> None:
-        """Say how far a search is; infinite: it has found no plan yet."""
+        """Report the progress of a search; `best_ns` is infinite until a plan is found."""
         best = "none yet" if best_ns == float("inf") else format_time(best_ns)
         gap = f", gap {best_ns / bound_ns - 1:.2%}" if bound_ns > 0 and best_ns < 1e300 else ""
         self.tell(SEARCHING, f"best {best}, bound {format_time(bound_ns)}{gap}")

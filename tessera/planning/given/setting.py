@@ -1,6 +1,6 @@
-"""What is planned: traces with their graphs, a machine, durations and options.
+"""The subject of planning: traces with their graphs, a machine, durations and options.
 
-In: values. Out: the records that every stage of planning is given.
+In: values. Out: the records that every stage of planning receives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tessera.planning.problem.plan_problem import Planning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTrace:
-    """A trace with its graph; contents are looked for in its `folder`."""
+    """A trace with its graph; its contents are read from `folder`."""
 
     planned: PlannedTrace
     folder: str
@@ -32,7 +32,7 @@ class LoadedTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
-    """All that is known before the search begins. `lowering` is that of the traces."""
+    """Everything known before the search begins. `lowering` is that of the traces."""
 
     traces: tuple[LoadedTrace, ...]
     machine: Machine
@@ -43,15 +43,15 @@ class PlanSetting:
 
 
 def lowering_of(traces: Sequence[LoadedTrace]) -> Lowering:
-    """What lowers these traces."""
+    """The `Lowering` of these traces."""
     return Lowering([trace.program for trace in traces], [trace.graph for trace in traces])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A number of slots and sequences, and the problem that follows.
+    """Numbers of slots and sequences, and the resulting problem.
 
-    `least_ns` bounds the period with any numbers of them, where that is known.
+    `least_ns` bounds the period for any such numbers, if known.
     """
 
     slots: int

@@ -1,5 +1,5 @@
 """From a placement to launch programs.
 
 In: a program, its graph, a machine, a device per step. Out: a `LoweredReplica`. `lower_plan` is the
-way in. Imported by its neighbours in `planning` and by `driver`.
+entry point. Imported by its neighbours in `planning` and by `driver`.
 """

@@ -1,8 +1,8 @@
-"""The memory of a device in cells: bytes that operations on different queues may meet at.
+"""The memory of a device in cells: bytes on which operations of different queues may conflict.
 
-In: where the buffers lie that transfers touch, and those that have bytes of them. Out: the cells of
-every part of these buffers. A buffer that lies apart has a cell for each of its parts. Where
-buffers lie on each other, bytes that belong to the same part of each of them are one cell.
+In: the places of the buffers that transfers touch, and of those that share bytes with them. Out:
+the cells of every part of these buffers. A buffer that shares no bytes has a cell for each of its
+parts. Where buffers overlap, bytes that belong to the same part of each of them are one cell.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cells:
         return self.of(buffer, tuple(self._of[buffer]))
 
     def _number(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
-        """Buffers of one part each: the bytes from an edge to the next are a cell."""
+        """Number the cells of buffers of one part each: a cell is the bytes between two edges."""
         spans = [_span(trace, places, buffer) for buffer in group]
         edges = sorted({edge for span in spans for edge in span})
         at = {edge: cell for cell, edge in enumerate(edges, self.count)}
@@ -64,7 +64,7 @@ class Cells:
         }
         ranges = [r.ravel() for own in moved.values() for r in own]
         edges = np.unique(np.concatenate([*ranges, np.array(spans, dtype=np.int64).ravel()]))
-        kinds = np.zeros(len(edges), dtype=np.int64)  # of the bytes from an edge to the next
+        kinds = np.zeros(len(edges), dtype=np.int64)  # kind of the bytes between two edges
         count = 1
         inside = {}
         for buffer, span in zip(group, spans, strict=True):
@@ -106,7 +106,7 @@ def _span(trace: TraceBytes, places: Mapping[int, Place], buffer: int) -> tuple[
 def _groups(
     trace: TraceBytes, places: Mapping[int, Place], watched: Collection[int]
 ) -> Iterator[list[int]]:
-    """Buffers that lie on each other, together."""
+    """Groups of buffers that overlap."""
     group: list[int] = []
     reach = 0
     private = [b for b in watched if places[b].kind is AreaKind.SLOT]

@@ -1,8 +1,8 @@
-"""From placements to launch programs: what moves, where it lies, and what waits for what.
+"""From placements to launch programs: transfers, memory layout, and order between queues.
 
 In: the programs and graphs of a replica's traces and the device of each step. Out: a
-`LoweredReplica`. The same input gives the same records. `passes.checker.check_plan` judges the
-result without this code.
+`LoweredReplica`. The same input gives the same records. `passes.checker.check_plan` checks the
+result independently of this code.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lower_replica(
 
 
 class Lowering:
-    """Some traces, to be lowered with several placements: what these share is done once."""
+    """Lowering of some traces with several placements; shared work is done once."""
 
     def __init__(self, programs: Sequence[ir.Program], graphs: Sequence[KernelGraph]) -> None:
         self._programs = tuple(programs)
@@ -71,11 +71,11 @@ class Lowering:
     ) -> LoweredReplica:
         """The launch programs for a device per step of every trace.
 
-        Traces share the weights and states of equal name. Where a launch may write a module
-        variable, or addresses in a state, requests run one after the other: the result has one
-        slot, whatever `slots` says. On `roomy` devices buffers share bytes only where no queue
-        waits because of it; on others wherever they can. `hosts` names the host of each device:
-        between two of them bytes are put into landings.
+        Traces share the weights and states of equal name. If a launch may write a module variable,
+        or addresses in a state, requests run one after the other: the result has one slot, whatever
+        `slots` is. On `roomy` devices buffers share bytes only where no queue waits because of it;
+        on others wherever they can. `hosts` names the host of each device: between two of them
+        bytes are put into landings.
         """
         homes, uses = self._moves_of(tuple(map(tuple, placements)))
         devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
@@ -116,7 +116,7 @@ class Lowering:
     def _layout(
         self, placements: Sequence[Sequence[str]], roomy: Collection[str]
     ) -> tuple[tuple[Area, ...], tuple[Place, ...]]:
-        """Where everything lies; there is more of the areas with more slots and sequences."""
+        """The places of all buffers; more slots and sequences repeat the areas."""
         placed = tuple(map(tuple, placements))
         used = frozenset(device for steps in placed for device in steps)
         key = placed, used.intersection(roomy)
@@ -126,7 +126,7 @@ class Lowering:
         return self._layouts[key]
 
     def host_bytes(self) -> tuple[tuple[int, int], ...]:
-        """Per trace the bytes that come from the host and go there: no placement moves less."""
+        """Bytes from and to the host per trace; no placement moves fewer."""
         if self._host_bytes is None:
             self._host_bytes = self._find_host_bytes()
         return self._host_bytes
@@ -150,7 +150,7 @@ class Lowering:
             self._runs_alone = any(trace.runs_alone() for trace in self._traces)
 
     def _moves_of(self, placements: _Placements) -> tuple[tuple[Home, ...], list[TraceUse]]:
-        """What has to be kept where, and done, whatever lies where in memory."""
+        """Homes and actions, which do not depend on the memory layout."""
         self._read()
         if placements not in self._moves:
             devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
@@ -177,9 +177,10 @@ class Lowering:
 def _homes(
     traces: Sequence[TraceBytes], placements: Sequence[Sequence[str]]
 ) -> list[dict[int, list[tuple[str, Parts]]]]:
-    """Written bytes of what persists live where the first trace that writes them writes last.
+    """The home of written persistent bytes: the device of their last writer in the first trace that
+    writes them.
 
-    A state of one name is one in all traces; a variable belongs to its trace.
+    States of the same name are one state in all traces; a variable belongs to its trace.
     """
     kept: dict[object, dict[str, set[int]]] = {}
     taken: dict[object, set[int]] = {}

@@ -1,17 +1,17 @@
-"""What has to happen for one request, in one order that all devices can follow.
+"""The actions of one request, in one order that all devices can follow.
 
 In: the bytes of a trace in parts, the device of each step, and where persistent bytes are between
 requests. Out: actions in order: steps, fills, and transfers with the bytes that they carry.
 
-Steps are taken in file order. For every part of a buffer the walk knows its version: the step that
-last may have written it, and the devices that hold it. A step needs what it may read, and what it
-may write but need not; what is not at its device is sent from where the version came about. A
-transfer takes its place in the order as early as it can: after the step that made the bytes, and
-after all that touched the old bytes at the target. So whatever an action has to wait for comes
-before it in the order, and queues that follow the order cannot wait in a circle. That holds for any
-place up to the step that needs the bytes. Those of a later stage go when the stage before it
-begins: a queue sends one thing at a time, and what the next stage waits for would stand behind
-bytes that are needed much later.
+Steps are taken in file order. For every part of a buffer the walk knows its version: the last step
+that may have written it, and the devices that hold it. A step needs the parts that it may read, and
+those that it may write but need not. Missing parts are sent to its device from the device that made
+the version. A transfer takes its place in the order as early as it can: after the step that made
+the bytes, and after all that touched the old bytes at the target. So every action comes after those
+it waits for, and queues that follow the order cannot deadlock. That holds for any position up to
+the step that needs the bytes. Transfers for a later stage are placed at the beginning of the stage
+before it: a queue sends one transfer at a time, and bytes that the next stage waits for would
+otherwise queue behind bytes that are needed much later.
 
 Source: decision record 0005.
 """
@@ -29,22 +29,22 @@ from tessera.ir.program import program as ir
 from tessera.planning.lower.parts import Parts, TraceBytes
 
 Place = tuple[int, int, int]
-"""Where in the order: after which step, then fills before steps before transfers, then a count."""
+"""Position in the order: the step, then fills before steps before transfers, then a count."""
 
 HomeParts = Mapping[int, Sequence[tuple[str, Parts]]]
-"""Per buffer the devices that keep parts of it between requests."""
+"""For each buffer, the devices that keep parts of it between requests."""
 
 _START = (-1, 0, 0)
 _FILL, _STEP, _TRANSFER = 0, 1, 2
 _STAGE_STEPS = 16
-"""Steps that follow each other on a device: as many are a stage, in which others can send."""
+"""Minimum number of consecutive steps on a device for a stage, in which others can send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing to do on `device`; a transfer is done by its two ends.
+    """One action on `device`; a transfer involves both of its ends.
 
-    `parts` are those that a fill or a transfer is about.
+    `parts` are the parts that a fill or a transfer covers.
     """
 
     place: Place
@@ -54,7 +54,7 @@ class Action:
 
 
 class _Version(NamedTuple):
-    """Bytes that `step` wrote (-1: as the request begins) on `origin`; None: as good as poison."""
+    """Bytes that `step` wrote (-1: present at the start) on `origin`; None: undefined contents."""
 
     step: int
     origin: str | None
@@ -64,7 +64,7 @@ class _Version(NamedTuple):
 def find_actions(
     trace: TraceBytes, devices: Sequence[str], every: Sequence[str], homes: HomeParts
 ) -> list[Action]:
-    """Everything that one request does, with the device of each step, on `every` device.
+    """All actions of one request on `every` device, for the given device of each step.
 
     `homes` has the persistent parts that some step of the replica writes.
     """
@@ -88,7 +88,7 @@ def _numbered(actions: list[Action]) -> Iterator[Action]:
 
 
 def _stages_before(devices: Sequence[str]) -> list[int]:
-    """Per step the one before the stage before its own begins; -1 if there is none."""
+    """For each step, the last step before the stage that precedes its own; -1 if there is none."""
     before: list[int] = []
     last = -1
     for _, run in groupby(devices):
@@ -100,9 +100,10 @@ def _stages_before(devices: Sequence[str]) -> list[int]:
 
 
 class _MoveWalk:
-    """Versions of all parts, and what was touched last on each device.
+    """Versions of all parts, and the last touches on each device.
 
-    `earliest` is per step after which one the transfers for it go, where they could go earlier.
+    `earliest` gives, for each step, the step after which its transfers go even if they could go
+    earlier.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class _MoveWalk:
         self.touches: dict[tuple[str, int], list[Place]] = {}
 
     def step(self, node: Node, device: str) -> None:
-        """Bring what a step needs, and note what it leaves."""
+        """Send the parts that a step needs, and record the versions that it writes."""
         at = (int(node.id), _STEP, 0)
         uses = self.trace.tracked_steps[node.id]
         for buffer, use in uses:
@@ -135,7 +136,7 @@ class _MoveWalk:
                 versions[part] = own
 
     def finish(self) -> None:
-        """Take outputs to the host, and persistent bytes to where the next request finds them."""
+        """Send outputs to the host, and persistent bytes to their homes for the next request."""
         for buffer in self.trace.program.buffers:
             number = int(buffer.id)
             if buffer.role is ir.Role.OUTPUT and buffer.bytes:
@@ -166,7 +167,7 @@ class _MoveWalk:
             self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
 
     def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
-        """Take the last version of bytes to a target; bytes without a writer are there already."""
+        """Send the last version of parts to a target; parts without a writer are there already."""
         words = self.trace.words_in(buffer)
         versions = self._versions(buffer)
         missing: dict[str, list[int]] = {}
@@ -230,7 +231,7 @@ class _MoveWalk:
             case ir.Role.OUTPUT | ir.Role.TEMP:
                 return [_Version(-1, None, frozenset((HOST,)))] * count
             case _:
-                # What no step writes is the same on every device from the start.
+                # Parts that no step writes are the same on every device from the start.
                 versions = [_Version(-1, None, self.every)] * count
                 for device, parts in self.homes.get(buffer, ()):
                     for part in parts:

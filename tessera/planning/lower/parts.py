@@ -1,9 +1,9 @@
 """The bytes of buffers in parts that all steps treat alike.
 
 In: the programs and graphs of a replica's traces. Out: per step and buffer the parts that it reads,
-writes and needs. Two bytes that the same steps read and write are in one part: whatever moves or
-waits for one of them does so for the other. So a view of thousands of rows costs lowering no more
-than a whole buffer. A state of one name is one in all traces, and so are its parts.
+writes and needs. Two bytes that the same steps read and write are in one part: every move or wait
+for one of them also applies to the other. So a view of thousands of rows costs lowering no more
+than a whole buffer. States of the same name are one state in all traces, with the same parts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FEW_PIECES = 8
 
 
 class BufferParts:
-    """The bytes of one buffer: what is in the same ones of some sets is one part."""
+    """The parts of one buffer: bytes that belong to the same sets are one part."""
 
     def __init__(self, size: int, sets: Iterable[Ranges]) -> None:
         self.bytes: list[Ranges] = []
@@ -56,7 +56,7 @@ class BufferParts:
     def _cut(self, distinct: dict[bytes, Ranges]) -> None:
         edges = np.unique(np.concatenate([ranges.ravel() for ranges in distinct.values()]))
         inside = np.stack([_inside(edges, ranges) for ranges in distinct.values()])
-        # A column of this has the sets that the bytes from an edge to the next are in.
+        # Each row holds, as bits, the sets that contain the bytes between two edges.
         columns = np.packbits(inside, axis=0).T
         _, kinds = np.unique(columns, axis=0, return_inverse=True)
         kinds = np.where(inside.any(axis=0), kinds.ravel(), -1)
@@ -80,7 +80,7 @@ class BufferParts:
 
 
 def _inside(edges: Ranges, ranges: Ranges) -> Flags:
-    """Whether the bytes from each edge to the next are in a set."""
+    """Whether the bytes between each pair of edges are in a set."""
     first, last = np.searchsorted(edges, ranges).T
     change = np.bincount(first, minlength=len(edges)) - np.bincount(last, minlength=len(edges))
     return np.cumsum(change) > 0
@@ -90,7 +90,7 @@ def _inside(edges: Ranges, ranges: Ranges) -> Flags:
 class PartUse:
     """The parts of one buffer that a step touches, only reads, may write, and depends on.
 
-    Addresses are no part of what it depends on: every device has its own.
+    A step does not depend on addresses: every device has its own.
     """
 
     touched: Parts
@@ -109,9 +109,9 @@ class _BufferUse:
 
 
 class TraceBytes:
-    """What each step of a trace does, and what each buffer is: the same for all placements.
+    """The effects of each step of a trace and the kind of each buffer, for all placements.
 
-    `tracked_steps` has what steps do to buffers whose bytes may change.
+    `tracked_steps` has the effects of steps on buffers whose bytes may change.
     """
 
     def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
@@ -132,7 +132,8 @@ class TraceBytes:
             for table in program.pointer_tables
             if any(program.buffers[w.target.buffer].role not in _ONCE for w in table.words)
         }
-        # A weight whose words point to what a device has several times has one copy per slot.
+        # A weight whose words point to buffers with several copies on a device has one copy per
+        # slot.
         self.kinds = [
             AreaKind.SLOT
             if buffer.role is ir.Role.WEIGHT and int(buffer.id) in apart
@@ -142,14 +143,14 @@ class TraceBytes:
         self._uses = list(_uses(graph))
 
     def sets(self) -> Iterator[tuple[int, Ranges]]:
-        """All sets of bytes that matter, with their buffers."""
+        """All byte sets that the steps distinguish, with their buffers."""
         for uses in self._uses:
             for buffer, use in uses.items():
                 yield from ((buffer, ranges) for ranges in (use.reads, use.writes, use.certain))
         yield from self.words.items()
 
     def cut(self, parts: list[BufferParts]) -> None:
-        """Count what steps do in parts."""
+        """Express the effects of steps in parts."""
         self.parts = parts
         known: dict[tuple[int, int], PartUse] = {}
         for uses in self._uses:
@@ -170,7 +171,7 @@ class TraceBytes:
         return PartUse(*(tuple(sorted(group)) for group in groups))
 
     def words_in(self, buffer: int) -> Parts:
-        """The parts that have addresses in them."""
+        """The parts that contain addresses."""
         return self.parts[buffer].of(self.words.get(buffer, intervals.EMPTY))
 
     def is_tracked(self, buffer: int) -> bool:
@@ -179,7 +180,7 @@ class TraceBytes:
         return kept.role is not ir.Role.WEIGHT and kept.bytes > 0
 
     def runs_alone(self) -> bool:
-        """Whether requests run one after the other: a launch may write what is there once."""
+        """Whether requests run one after the other: a launch may write bytes that exist once."""
         buffers = self.program.buffers
         return any(
             buffers[buffer].role is ir.Role.VARIABLE and use.written
@@ -212,7 +213,7 @@ def _key(trace: int, buffer: ir.Buffer) -> object:
 
 
 def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
-    """Per step what it does with each buffer; what was found once for regions is kept."""
+    """The use of each buffer by each step; results for regions are cached."""
     known: dict[tuple[object, ...], _BufferUse] = {}
     for node in graph.nodes:
         groups: dict[int, list[Access]] = {}
@@ -229,7 +230,7 @@ def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
 
 
 def _name(region: Region) -> object:
-    """What tells a region from others; the graph keeps it alive, so its identity stays its own."""
+    """A key for a region; the graph keeps the region alive, so its identity stays unique."""
     is_long = isinstance(region, Affine) and len(region.pieces) > _FEW_PIECES
     return id(region) if is_long else region
 

@@ -3,14 +3,14 @@
 In: the actions of every trace of a replica. Out: areas and places.
 
 A weight has a place wherever a step reads it, a state wherever anything touches it or has its home,
-both under one name for all traces. What is private to a request is placed per trace, and two such
-buffers of a device share bytes if one is last touched before the other is first touched: by
-decreasing size, each at the lowest offset that is free throughout its life. On a roomy device they
-share only if no queue waits for another because of it: the first is never sent and last used by a
-step, the second is never received. Words of `pointers` records are in place when a request begins,
-so the life of their buffer begins there too. A weight whose words point to what a device has
-several times has one copy per slot. A module that runs on a device has all its variables there:
-those that nothing touches have no place, but take room.
+both under one name for all traces. Buffers that are private to a request are placed per trace, by
+decreasing size, each at the lowest offset that is free throughout its life: two of them share bytes
+if the last touch of one comes before the first touch of the other. On a roomy device they share
+only if no queue waits for another because of it: the first is never sent and last used by a step,
+the second is never received. Words of `pointers` records are in place when a request begins, so the
+life of their buffer begins there too. A weight whose words point to buffers with several copies on
+a device has one copy per slot. A module that runs on a device has all its variables there:
+variables that no step touches have no place, but take room.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _EVER = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class TraceUse:
-    """One trace and what it does."""
+    """One trace with its actions."""
 
     trace: TraceBytes
     actions: Sequence[Action]
 
     @property
     def program(self) -> ir.Program:
-        """What is done."""
+        """The program of the trace."""
         return self.trace.program
 
 
@@ -55,8 +55,8 @@ class TraceUse:
 class _Life:
     """A buffer on a device, from its first to its last action.
 
-    `gives`: steps may take its bytes over and wait for nothing; `takes`: it may take over bytes of
-    such a buffer, and no transfer waits for that.
+    `gives`: steps may reuse its bytes without a wait; `takes`: it may reuse the bytes of such a
+    buffer, and no transfer waits for that.
     """
 
     buffer: int
@@ -128,7 +128,7 @@ def find_places(
 
 
 def _idle_bytes(use: TraceUse, device: str, placed: Set[int]) -> int:
-    """The variables of the modules that run on a device, but for those that have a place there."""
+    """Bytes of module variables on a device, without the variables that have a place there."""
     here = {
         int(action.what.step)
         for action in use.actions
@@ -207,11 +207,12 @@ def _shared(
 
 
 def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
-    """Offsets, and the bytes that they take in all.
+    """Offsets of buffers, and the total bytes.
 
-    Two lives can have the same bytes if they do not overlap and, where it is roomy, the earlier one
-    gives and the later one takes: one that does not give never ends there, one that does not take
-    began before all. Columns are those of the lives that have a place, by offset.
+    Two lives can have the same bytes if they do not overlap and, if the device is roomy, the
+    earlier one gives and the later one takes. On a roomy device, a life that does not give counts
+    as never ending, and one that does not take as beginning first. Columns are the lives that have
+    a place, by offset.
     """
     offsets: dict[int, int] = {}
     columns = np.zeros((4, len(lives)), dtype=np.int64)
@@ -226,7 +227,7 @@ def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
         apart = (columns_now[3] >= begins) & (columns_now[2] <= ends)
         low, high = columns_now[:2, apart]
         if len(low):
-            # Behind those that lie before each of them, and before it if there is room.
+            # The lowest gap: behind all lives at lower offsets, if the next one leaves room.
             reach = np.maximum.accumulate(high)
             fits = (low[1:] - reach[:-1]) >= size
             first = int(fits.argmax()) if len(fits) else 0

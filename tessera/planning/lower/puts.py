@@ -4,9 +4,9 @@ In: the launch programs of a replica with sends and receives, and the host of ea
 same with a put, a wait and a credit in place of each send and receive between hosts, and the
 landings that they use.
 
-A pair of devices has up to `LANDINGS` landings, which its transfers take in turn, so that many
-may be under way at once. The credit comes right behind the wait: programs that come to an end with
-sends that wait for their receives do so with puts too, however few landings there are.
+A pair of devices has up to `LANDINGS` landings, which its transfers take in turn, so that several
+may be under way at once. The credit directly follows the wait. So programs that end with sends that
+wait for their receives also end with puts, for any number of landings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Pair = tuple[str, str]
 def put_between_hosts(
     traces: Sequence[LoweredTrace], hosts: Mapping[str, str]
 ) -> tuple[tuple[LoweredTrace, ...], tuple[Landing, ...]]:
-    """The programs with puts wherever a transfer leaves its host."""
+    """The programs with puts for all transfers between hosts."""
     sizes: dict[_Pair, list[int]] = {}
     turns: list[dict[TransferId, tuple[_Pair, int]]] = []
     for trace in traces:

@@ -2,13 +2,12 @@
 
 In: the actions of one trace and the places of its buffers. Out: a `DeviceProgram` per device.
 
-Two operations on different queues of a device that touch the same memory, one of them to write,
-are ordered by an event; memory is compared by address, so that buffers that share bytes are ordered
-too. A clock per operation (how much of each queue is done when it is) leaves out events that others
-imply. A buffer is freed when the first operation comes that touches a later user of its bytes.
-
-Only bytes that a transfer touches, and buffers that share bytes with them, are watched: all else is
-done on one queue, in order.
+Two operations on different queues of a device that touch the same memory, one of them to write, are
+ordered by an event; memory is compared by address, so that buffers that share bytes are ordered
+too. A clock per operation (the progress of each queue when it is done) leaves out events that
+others imply. A buffer is freed before the first operation that touches a later user of its bytes.
+Only bytes that a transfer touches, and buffers that share bytes with them, are watched: everything
+else runs on one queue, in order.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _Clock = tuple[int, int, int]
 _NONE: _Clock = (-1, -1, -1)
 
 _Use = tuple[_Clock, _Clock]
-"""Who wrote a byte last and who read it since: the latest operation of each queue, or -1."""
+"""The last writers of a byte and its readers since: the latest operation of each queue, or -1."""
 
 _UNUSED: _Use = (_NONE, _NONE)
 
@@ -75,7 +74,7 @@ def find_queues(
 
 
 def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozenset[int]:
-    """The buffers that transfers of a device touch, and those that have bytes of them."""
+    """The buffers that transfers of a device touch, and those that share bytes with them."""
     watched = {
         int(action.what.buffer)
         for action in use.actions
@@ -102,7 +101,7 @@ def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozens
 
 
 class _Entry:
-    """An operation, its queue, what it waits for, and the event if others wait for it."""
+    """An operation, its queue, the operations it waits for, and its event if others wait for it."""
 
     __slots__ = ("awaits", "event", "operation", "queue")
 
@@ -114,7 +113,7 @@ class _Entry:
 
 
 class _QueueBuilder:
-    """One device."""
+    """Builds the queues of one device."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class _QueueBuilder:
         self.watched = watched
         kinds = {buffer: place.kind for buffer, place in places.items()}
         self.shown = {b for b in watched if kinds[b] is not AreaKind.WEIGHTS}
-        # What has no place in a slot is never freed.
+        # Buffers without a place in a slot are never freed.
         self.absent = {
             buffer: (place.offset, place.offset + use.program.buffers[buffer].bytes)
             for buffer, place in places.items()
@@ -146,7 +145,7 @@ class _QueueBuilder:
         self.memory: dict[int, _Use] = {}
 
     def add(self, action: Action) -> None:
-        """Do this device's part of an action."""
+        """Add this device's part of an action."""
         match action.what:
             case Run(step):
                 touches = []
@@ -192,13 +191,13 @@ class _QueueBuilder:
                 yield Queued(entry.queue, Record(entry.event))
 
     def _claim(self, buffer: int, queue: int) -> None:
-        """Free the buffers whose bytes this one takes over."""
+        """Free the buffers whose bytes this buffer reuses."""
         span = self.absent.pop(buffer, None)
         if span is None:
             return
         offset, end = span
         spans = self.spans
-        # Those that are present lie apart: of those that begin before, one may reach to here.
+        # Present buffers do not overlap, so only one that begins earlier can reach this offset.
         low = high = bisect_left(spans, (offset, offset, -1))
         if low and spans[low - 1][1] > offset and spans[low - 1][0] < end:
             low -= 1
@@ -241,7 +240,7 @@ class _QueueBuilder:
             self._note(touch, own, number)
 
     def _awaits(self, own: int, clock: _Clock, wanted: _Clock) -> list[tuple[int, int]]:
-        """The operations of other queues to wait for, but those that others among them imply."""
+        """The operations of other queues to wait for, without those that others imply."""
         awaited = [
             (other, index)
             for other, index in enumerate(wanted)
@@ -254,7 +253,7 @@ class _QueueBuilder:
         return awaited
 
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
-        """The last operations that each touch has to come after."""
+        """The last operations that must precede the touches."""
         clocks: dict[_Clock, None] = {}
         memory = self.memory
         for cells, writes in touches:

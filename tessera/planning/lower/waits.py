@@ -1,11 +1,11 @@
-"""Leave out waits that other waits make sure of, also by way of another device.
+"""Removal of waits that other waits imply, also through another device.
 
 In: the programs of one trace, as `lowering.queues` makes them device by device, and its transfers.
 Out: the same programs with fewer waits and records.
 
-A walk over all queues keeps, per queue, how much of every queue is known to be over (its clock). An
-event whose clock is known already need not be waited for. A receive that has ended tells all that
-its source knew when it sent; one that begins tells nothing.
+A walk over all queues keeps, per queue, how much of every queue is known to be done (its clock). A
+wait for an event whose clock is already known is redundant. A receive that has ended passes on
+everything that its source knew when it sent; the beginning of a receive passes on nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def prune_waits(
 
 
 def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterator[Queued]:
-    """The operations without records of events that no wait names; events count from 0 again."""
+    """The operations without records of unused events; events are renumbered from 0."""
     recorded = [
         queued.operation.event for queued in operations if isinstance(queued.operation, Record)
     ]
@@ -65,7 +65,7 @@ def _renumbered(operations: list[Queued], wanted: set[DeviceEventId]) -> Iterato
 
 
 class _WaitWalk:
-    """The queues, how far each is, and what each knows."""
+    """The queues, with the progress and the clock of each."""
 
     def __init__(self, programs: Sequence[DeviceProgram], transfers: Sequence[Transfer]) -> None:
         self.queues: dict[_QueueKey, list[tuple[int, Queued]]] = {}
@@ -80,7 +80,7 @@ class _WaitWalk:
         self.needless: set[tuple[str, int]] = set()
 
     def run(self) -> None:
-        """Let every queue go on as far as it can, round and round."""
+        """Advance every queue as far as possible, in rounds."""
         going = True
         while going:
             going = False
@@ -90,7 +90,7 @@ class _WaitWalk:
         assert all(self.next[key] == len(ops) for key, ops in self.queues.items())
 
     def _step(self, key: _QueueKey) -> bool:
-        """Do the next operation of a queue, with all the waits before it; False if it cannot be."""
+        """Do the next operation of a queue with the waits before it; False if it is blocked."""
         ops, at = self.queues[key], self.next[key]
         waits: list[int] = []
         events: list[_Clock | None] = []
@@ -127,7 +127,7 @@ class _WaitWalk:
         return source == HOST or operation.transfer in self.sent
 
     def _wait(self, key: _QueueKey, waits: list[int], events: list[_Clock]) -> None:
-        """Take note of events; a wait is needless if the clock and the other waits know it all."""
+        """Learn from events; a wait is redundant if the clock and the other waits imply it."""
         left = list(range(len(waits)))
         for wait in range(len(waits)):
             known = dict(self.clocks[key])

@@ -1,17 +1,17 @@
-"""Costs changed by what the user knows: measurements, and steps pinned to or barred from a GPU.
+"""Adjustment of costs by the user: measurements, and steps pinned to or barred from a GPU.
 
-In: `Costs` and a `Machine`. Out: `Costs`. A measurement wins over a model and a later profile over
-an earlier one; it does not lift a bar: code that is not there cannot run. Where several variants of
-a step's code were measured on a device, the fastest one there counts. On a slice that shares
-its card with others, the time beside a busy neighbour counts where it was measured: halfway between
-one that computes and one that moves memory, until it is known what the neighbours do. Patterns name
-steps: `#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or
-by the first part of their name (`a100` for all of `a100-0`, `a100-1`).
+In: `Costs` and a `Machine`. Out: `Costs`. A measurement overrides a model, and a later profile an
+earlier one. A measurement does not lift a bar: missing code cannot run. If several variants of a
+step's code were measured on a device, the fastest one counts. On a slice that shares its card with
+others, the time beside a busy neighbour counts if it was measured: halfway between a neighbour that
+computes and one that moves memory, until the work of the neighbours is known. Patterns name steps:
+`#3`, a kernel's name, or one with `*` and `?`; devices are named as the plan prints them, or by the
+first part of their name (`a100` for all of `a100-0`, `a100-1`).
 
-Links between slices of one card are as fast as copies there were measured to be
-(`with_measured_copies`): a copy takes a latency, that of the smallest one measured, and a time per
-byte, such that the largest one takes what it took. Other links stay: what a profile of one GPU
-knows of copies from and to the host says little of links between GPUs.
+Links between slices of one card are as fast as the copies measured there (`with_measured_copies`).
+A copy takes a latency, that of the smallest copy measured, and a time per byte that reproduces the
+largest copy. Other links stay unchanged: copies from and to the host in a profile of one GPU say
+little about links between GPUs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ sessions on machines with an H200."""
 
 
 def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machine:
-    """The machine with links between slices by what was measured on the one that sends."""
+    """The machine with links between slices as measured on the sending slice."""
     curves: dict[tuple[str, int], list[MeasuredCopy]] = {}
     for profile in profiles:
         for copy in profile.copies:
@@ -63,7 +63,7 @@ def with_measured_copies(machine: Machine, profiles: Iterable[Profile]) -> Machi
 
 
 def with_measured_host(machine: Machine, profiles: Iterable[Profile]) -> Machine:
-    """The machine with the times of a call and a byte of the host, the longest measured."""
+    """The machine with the longest measured times of a host call and a host byte."""
     known = [(profile.host_call_ns, profile.host_byte_ns) for profile in profiles]
     call_ns, byte_ns = (
         max(times, default=0.0) for times in zip(*(known or [(0.0, 0.0)]), strict=True)
@@ -71,11 +71,11 @@ def with_measured_host(machine: Machine, profiles: Iterable[Profile]) -> Machine
     return replace(machine, host_call_ns=LOADED_HOST * call_ns, host_byte_ns=LOADED_HOST * byte_ns)
 
 
-MOST_NS = 3.6e12  # as of a time in a profile
+MOST_NS = 3.6e12  # the limit of a time in a profile
 
 
 def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) -> Costs:
-    """The costs with measured times in place of estimates, where step and device match."""
+    """The costs with measured times in place of estimates if step and device match."""
     known: dict[tuple[int, str, str, int], list[Measured]] = {}
     for profile in profiles:
         latest: dict[tuple[int, str, str, int], list[Measured]] = {}
@@ -106,7 +106,7 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
 
 
 def _duration(row: Measured, *, is_slice: bool) -> Duration:
-    """What a row says of a whole GPU, or of a slice that is not alone."""
+    """The duration in a row for a whole GPU, or for a slice with neighbours."""
     if not is_slice:
         return Duration(ns=row.ns, source=CostSource.PROFILE, error=row.error, variant=row.variant)
     compute, memory = row.beside_compute_ns, row.beside_memory_ns
@@ -118,14 +118,14 @@ def _duration(row: Measured, *, is_slice: bool) -> Duration:
         source=CostSource.PROFILE,
         error=row.error,
         beside=both,
-        quiet_ns=min(row.ns, ns),  # measured times may be the other way round
+        quiet_ns=min(row.ns, ns),  # measured times may be in the opposite order
         variant=row.variant,
     )
 
 
 def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
-    """The costs where the neighbours of each device draw a share of the memory's bandwidth, as a
-    fraction of what the neighbour drew that steps were measured beside.
+    """The costs if the neighbours of each device draw these shares of the memory bandwidth, as
+    fractions of the bandwidth that the measuring neighbour drew.
     """
 
     def between(cost: Cost, share: float) -> Cost:
@@ -144,10 +144,10 @@ def beside_neighbours(costs: Costs, shares: Sequence[float]) -> Costs:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """How much longer all takes on a device than its steps say.
+    """Factors by which requests on a device take longer than the sum of its steps.
 
-    `crowded` is while it and its neighbours are never free, `alone` while one request at a time is
-    there. `lonely`: no neighbour ever computes.
+    `crowded` applies while the device and its neighbours are always busy, `alone` while one request
+    at a time is there. `lonely`: no neighbour ever computes.
     """
 
     crowded: float = 1.0
@@ -156,7 +156,7 @@ class Crowd:
 
 
 def in_crowds(costs: Costs, crowds: Sequence[Crowd]) -> Costs:
-    """The costs on devices that are crowded."""
+    """The costs scaled by the crowds of the devices."""
 
     def scaled(cost: Cost, crowd: Crowd) -> Cost:
         if isinstance(cost, Barred):
@@ -182,7 +182,7 @@ def in_crowds(costs: Costs, crowds: Sequence[Crowd]) -> Costs:
 
 
 def bar_endless(costs: Costs) -> Costs:
-    """Steps barred from where they would take over an hour: no plan could say for how long."""
+    """The costs with steps barred from devices where they would take more than an hour."""
 
     def bounded(cost: Cost) -> Cost:
         if isinstance(cost, Barred) or cost.ns <= MOST_NS:
@@ -197,7 +197,7 @@ def bar_endless(costs: Costs) -> Costs:
 def restrict_steps(
     costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
 ) -> Costs | None:
-    """Pin the steps of a pattern to devices, or forbid them there; None if either matches none."""
+    """Pin the steps of a pattern to devices, or forbid them there; None if nothing matches."""
     named = {d.id for d in machine.devices if names_device(machine, d, devices)}
     chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
     if not named or not chosen:
@@ -221,6 +221,6 @@ def restrict_steps(
 
 
 def names_device(machine: Machine, device: Device, name: str) -> bool:
-    """Whether a device is called so: by its name, its card's, or its kind's."""
+    """Whether a name refers to a device: its own name, or that of its card or kind."""
     card = machine.cards[device.card]
     return name in (device.name, card.name, card.label)

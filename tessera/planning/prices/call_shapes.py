@@ -1,6 +1,6 @@
-"""What a library call computes, as `library_launches` knows it.
+"""The shape of a library call, as `library_launches` describes it.
 
-In: a step that is no launch. Out: a `CallShape`, and whether it is known that it computes this.
+In: a step that is not a launch. Out: a `CallShape`, and whether the shape is certain.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
 
 
 def put_bytes(bound: Bound) -> float | None:
-    """For a call that changes some places of a tensor: twice the bytes of what goes there.
+    """Twice the bytes written, for a call that changes some elements of a tensor.
 
-    None if that is not known: nothing of its type goes in, or less than the index has places.
+    None if unknown: no input has its type, or the input is smaller than the index.
     """
     specs = [spec.reach for spec, _ in bound.writes]
     if not specs or any(reach is not Reach.INDEXED for reach in specs):
@@ -86,7 +86,7 @@ def put_bytes(bound: Bound) -> float | None:
 
 
 def expert_bytes(bound: Bound) -> float | None:
-    """For experts: their weights as far as tokens that choose at random hit them, and the rest."""
+    """Bytes for experts: the weights that randomly routed tokens hit, and everything else."""
     if bound.operator.function != "experts":
         return None
     count, chosen = bound.integer("experts"), bound.integer("chosen")
@@ -102,7 +102,7 @@ def _bytes(operand: Operand) -> int:
 
 
 def _rows(bound: Bound, operand: Operand) -> tuple[int, int]:
-    """How many rows, and their elements: along the dimension that the call names, or the last."""
+    """Number of rows and their elements, along the dimension that the call names, or the last."""
     shape = operand.shape or (1,)
     given = bound.attribute("dim")
     at = given if isinstance(given, int) and -len(shape) <= given < len(shape) else -1
@@ -114,7 +114,7 @@ def _rows(bound: Bound, operand: Operand) -> tuple[int, int]:
 
 
 def _matrix(bound: Bound, operations: float) -> CallShape:
-    """Attention by its operands; all else is a product of its result's sizes and its depth."""
+    """Attention from its operands; any other call is a product of its result's sizes and depth."""
     first = next((operands[0] for _, operands in bound.reads if operands), bound.writes[0][1])
     unit, width = _MATRIX_UNITS.get(first.dtype, "fp32"), first.dtype.bytes
     result = bound.writes[0][1].shape
@@ -154,7 +154,7 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
     if bound.operator.function.startswith("conv"):  # pixels by features
         n = result[1] if len(result) > 1 else 1
         return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
-    if bound.operator.function == "grouped_mm":  # as many rows for each group
+    if bound.operator.function == "grouped_mm":  # equally many rows for each group
         groups, k, n = bound.shape("mat2")
         rows = max(1, -(-result[0] // groups))
         return Product(m=rows, n=n, k=k, batch=min(groups, result[0]), unit=unit, width=width)
@@ -170,7 +170,7 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
 
 
 def _experts(bound: Bound, unit: str, width: int) -> CallShape:
-    """A product for each expert that is hit, if tokens choose at random, with as many rows."""
+    """A product for each expert that randomly routed tokens hit, with equally many rows."""
     tokens, chosen, experts = (bound.integer(name) for name in ("tokens", "chosen", "experts"))
     missed = (1.0 - min(1.0, chosen / max(experts, 1))) ** tokens
     hit = max(min(chosen, experts), round(experts * (1.0 - missed)), 1)

@@ -1,11 +1,11 @@
-"""What a launch does: instructions, arithmetic by unit, bytes asked of memory; loops included.
+"""The work of a launch: instructions, arithmetic by unit, bytes requested; loops included.
 
 In: a kernel's PTX and a launch. Out: a `LaunchWork`. Threads are walked one at a time (see
-`thread_walk`; loops by closed forms). Which ones: indices that no guard depends on need one. Else
-the threads of two CTAs, by warp and by lane, are put into classes that do the same; then CTAs are
-drawn, in pairs that mirror each other, so that work that grows along the grid (a causal mask)
-comes out right, until the means are stable. `sure` says that they are, and that no branch depends
-on data. The work is the mean times all threads.
+`thread_walk`; loops by closed forms). An index that no guard depends on needs only one value.
+Otherwise the threads of two CTAs, by warp and by lane, are grouped into classes with the same work.
+Then CTAs are drawn, in pairs that mirror each other so that work that grows along the grid (a
+causal mask) is counted correctly, until the means are stable. `sure` means that they are stable and
+that no branch depends on data. The work is the mean times all threads.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from tessera.planning.prices.thread_walk import (
     Value,
 )
 
-_MOST_WALKED = 60_000  # steps of all threads together, after which no more are drawn
+_MOST_WALKED = 60_000  # total steps of all threads, after which no more are drawn
 _ALL_CTAS = 24  # up to this number, all CTAs are walked
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 48
-_STABLE = 0.01  # of the mean: twice the standard error of what is drawn
+_STABLE = 0.01  # maximum of twice the standard error of the drawn values, relative to the mean
 _MOST_WARPS = 8
-_LANES = ((0, 1), (1, 7), (8, 8), (16, 16))  # a lane, and those it stands for
+_LANES = ((0, 1), (1, 7), (8, 8), (16, 16))  # a lane, and the number of lanes it stands for
 _FEW_THREADS = ((0, 1), (1, 31))
 _ONE_LANE = ((0, 32),)
-_TURNS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)  # of no small fraction
+_TURNS = (0.6180339887498949, 0.7548776662466927, 0.5698402909980532)  # near no small fraction
 _AXES = ("x", "y", "z")
 
 Index = tuple[int, int, int]
@@ -108,7 +108,7 @@ class LaunchCounts:
 
 
 def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:
-    """Shared memory that a kernel declares; arrays without a size are the launch's."""
+    """Bytes of shared memory that a kernel declares; the launch sizes arrays without a size."""
     body = tuple(ptx.walk_statements(function.body or ()))
     inner = [s for s in body if isinstance(s, ptx.Variable)]
     operands = (o for s in body if isinstance(s, ptx.Instruction) for o in s.operands)
@@ -162,7 +162,7 @@ class _Counter:
         self.most = [0.0] * (UNITS + len(names))
 
     def count(self) -> list[float]:
-        """The mean of a thread."""
+        """The mean counts of a thread."""
         grid = self.launch.grid
         moving = [bool(self.code.axes & axis) for axis in (CTA_X, CTA_Y, CTA_Z)]
         sizes = [n if moves else 1 for n, moves in zip(grid, moving, strict=True)]
@@ -183,7 +183,7 @@ class _Counter:
         return _mean(means)
 
     def _classes(self, places: tuple[Index, Index]) -> list[tuple[list[int], float]]:
-        """Threads that do the same in the first and in the last CTA, and how many they are."""
+        """Classes of threads with the same work in the first and the last CTA, with their sizes."""
         drawn = list(_drawn_threads(prod(self.launch.block), self.code.axes))
         if len(drawn) == 1:
             return [([drawn[0][0]], 1.0)]
@@ -195,7 +195,7 @@ class _Counter:
         return list(classes.values())
 
     def _cta(self, place: Index, classes: list[tuple[list[int], float]]) -> list[float]:
-        """The mean thread of a CTA: one of each class, another one in each CTA."""
+        """The mean thread of a CTA: one thread of each class, a different one in each CTA."""
         whole = sum(weight for _, weight in classes)
         total = [0.0] * len(self.most)
         for members, weight in classes:
@@ -242,20 +242,20 @@ class _Counter:
 
 
 def _drawn_threads(threads: int, axes: int) -> Iterator[tuple[int, float]]:
-    """Threads to walk, each with how many it stands for: more lanes of the first and last warp."""
+    """Threads to walk, each with its weight: more lanes of the first and last warp."""
     warps = -(-threads // 32)
     few = sorted({n * warps // _MOST_WARPS for n in range(_MOST_WARPS)}) if axes & WARP else [0]
     for warp, after in zip(few, [*few[1:], warps], strict=True):
         lanes = _LANES if warp in (few[0], few[-1]) else _FEW_THREADS
         for lane, stands in lanes if axes & LANE else _ONE_LANE:
-            # The lanes above the second are seen from their ends in every other warp.
+            # Every other warp takes the last lane of each range above the second lane.
             at = 32 * warp + (lane if warp % 2 == 0 or lane < 2 else lane + stands - 1)
             if at < threads:
                 yield at, float((after - warp) * stands)
 
 
 def _pairs(sizes: list[int]) -> Iterator[tuple[Index, Index]]:
-    """CTAs spread evenly over the grid, each with the one that mirrors it."""
+    """CTAs spread evenly over the grid, each with its mirror image."""
     turn = 0
     while True:
         turn += 1
@@ -269,14 +269,14 @@ def _mean(rows: list[list[float]]) -> list[float]:
 
 
 def _stable(means: list[list[float]], ends: list[float]) -> bool:
-    """Whether the mean of each count is known well."""
+    """Whether the mean of each count is known accurately enough."""
     columns = zip(*means, strict=True)
     return all(_steady(list(column), end) for column, end in zip(columns, ends, strict=True))
 
 
 def _steady(values: list[float], end: float) -> bool:
-    """Whether pairs agree; and if one more in the number drawn were as the two ends of the grid
-    are, that would not matter: there may be others which do so much more.
+    """Whether pairs agree, and one more pair like the two ends of the grid would not matter: other
+    CTAs may do as much more work as these ends.
     """
     middle = sum(values) / len(values)
     spread = sum((value - middle) ** 2 for value in values) / (len(values) - 1)

@@ -1,22 +1,22 @@
-"""How long work takes on a GPU: a model with a few constants, fitted to measurements.
+"""The duration of work on a GPU: a model with a few constants, fitted to measurements.
 
 In: a `LaunchWork`, the bytes that it moves, a `Gpu` and a number of SMs. Out: nanoseconds.
 
 A CTA needs a multiprocessor for its instructions, its arithmetic, its shared memory and the bytes
-that it asks L2 for: about the longest of them, times the CTAs of the SM that has the most. To hand
-it out and to begin it takes cycles as well, which count where CTAs are many and small. A CTA
-also has a chain, one thing after the other: loads (longer ones if they miss L2), barriers, waits
-for copies and matrix instructions under way, and a part of its own instructions and arithmetic,
-since its warps wait for each other. As many CTAs as threads, registers and shared memory allow go
-through that at once; the others wait for the next round. CTAs that do more than the mean leave a
-tail. Beside that there is memory: bytes that miss L2, at a part of the data sheet's bandwidth. A
-launch takes the longer of the two, about, after a fixed time, and after the first bytes have come
-from memory. Small kernels are all chain and fixed cost: that is why cycles count, and the
-clock, more than bandwidth.
+that it asks L2 for: about the longest of these times, multiplied by the CTAs of the SM that has the
+most. Dispatching and starting a CTA also takes cycles, which matter if CTAs are many and small. A
+CTA also has a chain of dependent work: loads (longer if they miss L2), barriers, waits for copies
+and matrix instructions under way, and a part of its own instructions and arithmetic, since its
+warps wait for each other. As many CTAs as threads, registers and shared memory allow run their
+chains at once; the others wait for the next round. CTAs that do more than the mean leave a tail.
+The memory time is that of the bytes that miss L2, at a fraction of the data sheet's bandwidth. A
+launch takes about the longer of the two, after a fixed time and the latency of the first bytes from
+memory. Small kernels consist of chain and fixed cost, so for them cycles and the clock matter more
+than bandwidth.
 
-The constants are those of `benchmarks/prediction/fit_durations.py --fit` on an H200. For other GPUs
-the same parts of their own data sheets are taken, or what tables say that they reach (`SUSTAINED`);
-`CALIBRATED_ON` says which GPUs were measured.
+The constants are those of `benchmarks/prediction/fit_durations.py --fit` on an H200. Other GPUs use
+the same fractions of their own data sheets, or the fractions that tables show (`SUSTAINED`).
+`CALIBRATED_ON` lists the measured GPUs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tessera.ir.plan.machine import Gpu
 SPECIAL_PER_CYCLE = 16.0  # per SM
 SHARED_PER_CYCLE = 128.0
 WAIT_BARRIERS = 2.0  # a wait for copies or matrix instructions under way, in barriers
-_REGISTERS = 65536  # of an SM, in all architectures of the table
+_REGISTERS = 65536  # per SM, in all architectures of the table
 _REGISTER_STEP = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """What is fitted. Parts are fractions of the data sheet; cycles are per SM clock."""
+    """The fitted constants. Parts are fractions of the data sheet; cycles are of the SM clock."""
 
     fixed_cycles: float = 2267.0
     miss_cycles: float = 1623.0
@@ -51,8 +51,8 @@ class Constants:
     load_cycles: float = 149.0
     missed_load_cycles: float = 207.0
     barrier_cycles: float = 119.0
-    dispatch_cycles: float = 1.02  # a GPU hands out a CTA
-    begin_cycles: float = 90.0  # an SM begins one
+    dispatch_cycles: float = 1.02  # to dispatch a CTA
+    begin_cycles: float = 90.0  # to start a CTA on an SM
     own_part: float = 0.112
     tail: float = 0.807
     sharpness: float = 2.61
@@ -65,9 +65,9 @@ _FITTED_MHZ = 1980.0
 
 @dataclass(frozen=True, slots=True)
 class Sustained:
-    """Parts of a data sheet that a GPU reaches.
+    """Fractions of a data sheet that a GPU reaches.
 
-    `clock` is how far it keeps its clock while all of it computes, over how far an H200 does.
+    `clock` is the fraction of its clock that a fully busy GPU keeps, relative to that of an H200.
     """
 
     memory: float
@@ -87,17 +87,16 @@ SUSTAINED = {
 _TWO_DIES = (100, 103)
 L2_WIDTH = dict.fromkeys(_TWO_DIES, 2.0 / 1.12)
 # Architectures of graphics cards: many SMs at a high clock share little power, which grows with
-# about the cube of the clock. So the clock that is kept goes with the cube root of the watts for
-# each TFLOP/s of the sheet; with so many it would be the clock of the sheet.
+# about the cube of the clock. So the sustained clock grows with the cube root of the watts per
+# TFLOP/s of the data sheet, and reaches the clock of the sheet at `GRAPHICS_WATTS`.
 _GRAPHICS = (86, 89, 120, 121)
 GRAPHICS_WATTS = 3.05
 _USUAL_CLOCK = 0.7
 
-# What a launch takes before its CTAs run, in nanoseconds, by architecture: the smallest products in
-# published tables, less the cycles that an H200 has for their CTA
-# (`benchmarks/prediction/direction.py`). It does not go with the clock. A Hopper GPU takes the
-# fitted cycles; an architecture that is not here what those like it take, or else the median of
-# all.
+# Launch overhead before CTAs run, in nanoseconds, by architecture: the smallest products in
+# published tables, less the cycles of their CTA on an H200 (`benchmarks/prediction/direction.py`).
+# It does not scale with the clock. A Hopper GPU uses the fitted cycles; an architecture that is not
+# listed uses the value of similar ones, or else the median of all.
 LAUNCH_NS = {80: 659.0, 89: 836.0, 100: 407.0, 103: 447.0, 120: 843.0}
 _HOPPER = 90
 # The shortest of 1,890 launches on an H200 took 1082 ns (`benchmarks/results/h200_rows.jsonl.xz`).
@@ -119,14 +118,14 @@ def launch_cycles(gpu: Gpu, constants: Constants) -> float:
 
 
 def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
-    """The parts for a GPU: its own where tables say so, or the given ones."""
+    """The sustained fractions of a GPU: its own if tables have them, else the given ones."""
     if own := SUSTAINED.get(gpu.like or gpu.key):
         return own
     return Sustained(memory, matrix, _kept_clock(gpu))
 
 
 def _kept_clock(gpu: Gpu) -> float:
-    """How far a GPU without an entry keeps its clock while all of it computes."""
+    """The fraction of its clock that a fully busy GPU without an entry keeps."""
     if arch_number(gpu.arch) not in _GRAPHICS:
         return 1.0
     if not gpu.watts:
@@ -136,7 +135,7 @@ def _kept_clock(gpu: Gpu) -> float:
 
 
 def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0) -> int:
-    """CTAs that one SM holds at once; 0 if not even one. Registers are those of a thread."""
+    """Number of CTAs that one SM holds at once, possibly 0. `registers` is per thread."""
     limits = limits_of(gpu.arch)
     whole = max(-(-threads // WARP) * WARP, WARP)
     # The system keeps 1 KiB of shared memory for each CTA from sm_80 on.
@@ -150,7 +149,7 @@ def resident_ctas(gpu: Gpu, threads: int, shared_bytes: int, registers: int = 0)
 
 
 def held_part(gpu: Gpu) -> float:
-    """The part of L2 that holds bytes that come again and again.
+    """The fraction of L2 that holds repeatedly accessed bytes.
 
     Where L2 has two partitions, the same bytes may be in both; graphics cards have one.
     """
@@ -159,9 +158,9 @@ def held_part(gpu: Gpu) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Distinct bytes of a step: `cold` ones are in no cache, `warm` ones are where L2 has room.
+    """Distinct bytes of a step: `cold` bytes are not cached, `warm` bytes are in L2 if it has room.
 
-    `working` are the bytes that take turns in L2: those of the step, unless more is said.
+    `working` is the working set in L2: the bytes of the step unless given.
     """
 
     warm: float = 0.0
@@ -169,7 +168,7 @@ class Traffic:
     working: float = 0.0
 
     def missed(self, gpu: Gpu) -> float:
-        """Bytes from memory: of warm ones none if L2 holds all, all beyond 1.4 times its size."""
+        """Bytes from memory: no warm bytes if L2 holds all, all beyond 1.4 times its size."""
         working = max(self.working, self.warm)
         low, high = held_part(gpu) * gpu.l2_bytes, 1.4 * gpu.l2_bytes
         part = min(1.0, max(0.0, working - low) / (high - low)) if working > 0 else 0.0
@@ -196,9 +195,9 @@ def launch_ns(
 def _sm_cycles(
     work: LaunchWork, gpu: Gpu, sms: int, missing: float, reached: Sustained, constants: Constants
 ) -> float:
-    """Cycles of the SM that has the most to do, if memory has the bytes."""
+    """Cycles of the SM with the most work, without the time of memory."""
     ctas = max(work.ctas, 1)
-    arithmetic = 0.0  # of one warp, one after the other: scores before weights before sums
+    arithmetic = 0.0  # of one warp, sequentially: scores before weights before sums
     for unit, operations in work.units:
         if unit == "special":
             arithmetic += operations / SPECIAL_PER_CYCLE
@@ -211,7 +210,7 @@ def _sm_cycles(
         work.memory_instructions / WARP / constants.accesses_per_cycle,
         work.shared_traffic / SHARED_PER_CYCLE,
     ]
-    # What an SM can take, and its share of what L2 gives to all SMs of the GPU.
+    # The L2 bandwidth that an SM can use, and its share of that of the whole GPU.
     given = constants.cache_per_cycle * L2_WIDTH.get(arch_number(gpu.arch), 1.0)
     taken = min(constants.asked_per_cycle, given * gpu.sms / sms)
     asked = work.asked_bytes / taken
@@ -232,7 +231,7 @@ def _sm_cycles(
 
 
 def unit_rate(gpu: Gpu, unit: str) -> float:
-    """Operations per second; a card without the unit does the work on the next plainer one."""
+    """Operations per second; a card without the unit uses the next simpler unit."""
     for candidate in (
         unit,
         {"bf16": "fp16"}.get(unit, ""),
@@ -245,7 +244,7 @@ def unit_rate(gpu: Gpu, unit: str) -> float:
 
 
 def _together(parts: list[float], sharpness: float) -> float:
-    """About the largest; things that take the same time get in each other's way."""
+    """A smooth maximum: parts that take about the same time slow each other down."""
     top = max(parts)
     if top <= 0:
         return 0.0

@@ -1,7 +1,7 @@
-"""How long each step takes on each device: estimates, then measurements, then pins and bans.
+"""The duration of each step on each device: estimates, then measurements, then pins and bans.
 
 In: traces, a machine, `PlanOptions`. Out: `Costs` per trace. A pattern of `--pin` and `--forbid`
-may name its trace in front: `decode:#3=a100`.
+may begin with the name of its trace: `decode:#3=a100`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def find_costs(
     options: PlanOptions,
     profiles: Sequence[Profile],
 ) -> list[Costs]:
-    """The costs of every trace, by what `read_profiles` has found where that is known."""
+    """The costs of every trace, with the profiles of `read_profiles` where they apply."""
     costs = [_trace_costs(trace, machine, options, profiles) for trace in traces]
     for rule in options.pins:
         costs = _restrict(costs, traces, machine, rule, forbid=False)
@@ -44,7 +44,7 @@ def find_costs(
 def _trace_costs(
     trace: LoadedTrace, machine: Machine, options: PlanOptions, profiles: Sequence[Profile]
 ) -> Costs:
-    """Profile before table and ratio, these before the model."""
+    """The costs of a trace: a profile overrides tables and ratios, and these override the model."""
     own = [profile for profile in profiles if profile.program_digest == trace.planned.digest]
     costs = estimate_costs(trace.program, trace.graph, machine)
     if options.tables:
@@ -55,7 +55,7 @@ def _trace_costs(
 
 
 def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
-    """Hints on the work of launches that the work does not bear out."""
+    """Notes on work hints of launches that the counted work contradicts."""
     refused = [
         f"#{step.step} {step.name}: {step.refused_hint}"
         for trace_costs in costs
@@ -71,7 +71,7 @@ def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
 def unmeasured(
     costs: Sequence[Costs], profiles: Sequence[str], machine: Machine
 ) -> list[Diagnostic]:
-    """A warning that durations are estimates, where they are not measured."""
+    """A warning if durations are estimates because they are not measured."""
     estimated = [
         (step, cost)
         for trace_costs in costs
@@ -96,7 +96,7 @@ def unmeasured(
 
 
 def read_profiles(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[Profile, ...]:
-    """The profiles that are named; each is of one of the traces."""
+    """The profiles named in the options; each belongs to one of the traces."""
     by_digest = {trace.planned.digest: trace for trace in traces}
     read = []
     for path in options.profiles:
@@ -139,7 +139,7 @@ def _restrict(
     matched = False
     for index, trace in enumerate(traces):
         own = steps.removeprefix(f"{trace.planned.name}:")
-        # `k17` is how reports call step 17.
+        # Reports write `k17` for step 17.
         own = f"#{own[1:]}" if own[:1] == "k" and own[1:].isdecimal() else own
         restricted = restrict_steps(costs[index], machine, own, devices, forbid=forbid)
         if restricted is not None:

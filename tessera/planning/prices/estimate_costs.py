@@ -1,9 +1,9 @@
-"""How long each step takes on each device, where it cannot run, and how far to trust that.
+"""The estimated duration of each step on each device, its error, and where it cannot run.
 
 In: a `Program`, its `KernelGraph`, a `Machine`. Out: `Costs`. The work of a launch is counted
 (`count_work`: loops included), that of a library call comes from the table of operators, bytes come
-from the graph; `device_model` turns them into a time. Weights and state are taken to be in no
-cache, unless all of them fit in half of L2: a request touches each of them once. Durations for GPUs
+from the graph; `device_model` turns them into a time. Weights and state are assumed not to be
+cached unless all of them fit in half of L2: a request touches each of them once. Durations for GPUs
 that the model was fitted on are marked `model`, others `sheet`; the error bar is wider for those,
 and for kernels with branches on data.
 
@@ -47,8 +47,8 @@ from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_
 from tessera.planning.prices.library_launches import Plain, call_ns
 from tessera.wording import Wording
 
-# What a time may be off by, as a fraction: nine of ten left-out measurements are nearer. For GPUs
-# that the model was fitted on see `benchmarks/prediction/fit_durations.py`; for others
+# Relative error of a time: nine of ten left-out measurements are nearer. For GPUs that the model
+# was fitted on see `benchmarks/prediction/fit_durations.py`; for others
 # `benchmarks/prediction/direction.py`, where short rows are known less well. No kernel that was
 # measured for the model has code for tensor memory.
 _ERROR = 0.3
@@ -56,7 +56,7 @@ _ELSEWHERE = 1.1
 _WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
-_UNSURE = 2.0  # times that where branches depend on data, or nothing is known of the arithmetic
+_UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
@@ -75,9 +75,9 @@ def estimate_costs(program: Program, graph: KernelGraph, machine: Machine) -> Co
 def distinct_bytes(
     graph: KernelGraph, node: Node, persistent: bool | None = None, *, direct: bool = False
 ) -> int:
-    """The bytes a step may touch, each counted once; of persistent buffers or others alone.
+    """The bytes that a step may touch, each counted once, in persistent or in other buffers.
 
-    `direct`: those alone whose addresses come from no data.
+    `direct`: only bytes whose addresses do not come from data.
     """
     regions: dict[int, list[Region]] = {}
     for access in node.accesses:
@@ -94,7 +94,7 @@ def distinct_bytes(
 
 @lru_cache(maxsize=4096)
 def _bytes_of(regions: tuple[Region, ...], size: int) -> int:
-    """The bytes of regions of one buffer; equal layers of a model have equal ones."""
+    """The bytes of regions of one buffer; cached, since equal layers have equal regions."""
     total = end = 0
     for first, last in sorted(run for region in regions for run in region_intervals(region, size)):
         total += max(0, last - max(first, end))
@@ -124,8 +124,8 @@ def best_variant(
 ) -> ModuleVariant | None:
     """The newest code for a launch that runs on a GPU; None if there is none.
 
-    Of code that differs in the SMs that it is tuned for, that for about as many as the device has:
-    the nearest by ratio. Code that says nothing of SMs counts as tuned for the `whole` GPU.
+    If code is tuned for several numbers of SMs, the number nearest to that of the device by ratio
+    is chosen. Code without a number of SMs counts as tuned for the `whole` GPU.
     """
 
     def distance(variant: ModuleVariant) -> tuple[float, int]:
@@ -192,7 +192,7 @@ class _Estimator:
             unknown = Plain(touched / 4, touched, touched)
             return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
         moved = moved.looked_up(counted)
-        # A launch moves no more than it asks for; where branches depend on data that may be more.
+        # A launch moves no more bytes than it requests; data-dependent branches may raise that.
         limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
@@ -203,8 +203,8 @@ class _Estimator:
 class _DistinctBytes:
     """Distinct bytes of a step: of buffers private to a request, and of weights and state.
 
-    `direct` are those of either that it touches whatever its data is. It may touch any of the
-    others, of which it looks some up.
+    `direct` are the bytes of either that it touches regardless of data. It may touch any of the
+    others, and looks some of them up.
     """
 
     private: float
@@ -214,11 +214,11 @@ class _DistinctBytes:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """All distinct bytes."""
         return self.private + self.persistent
 
     def looked_up(self, work: LaunchWork | None) -> _DistinctBytes:
-        """With no more of the others than its threads ask for there, where that is known."""
+        """The bytes with indirect ones limited to those that its threads request, if known."""
         others = self.total - self.direct_private - self.direct_persistent
         most = 0.0 if work is None else work.indexed_bytes * (1.0 if work.sure else _UNSURE)
         if not 0 < most < others:
@@ -231,7 +231,7 @@ class _DistinctBytes:
         )
 
     def traffic(self, gpu: Gpu, everything: float, limit: float | None) -> Traffic:
-        """What of it is in no cache; `limit`: the step asks for no more bytes than these."""
+        """The bytes that are not cached; `limit` is the maximum that the step requests."""
         total = self.total
         part = 1.0 if limit is None or total <= limit else limit / total
         if everything <= gpu.l2_bytes / 2:
@@ -240,7 +240,7 @@ class _DistinctBytes:
 
 
 def error_of(ns: float, gpu: Gpu) -> float:
-    """How far off the model's time of a launch may be on a GPU, as a fraction."""
+    """Relative error of the model's time of a launch on a GPU."""
     if gpu.key in CALIBRATED_ON:
         return _ERROR
     newer = arch_number(gpu.arch) in _TENSOR_MEMORY
@@ -276,7 +276,7 @@ def _too_large(
 
 
 def _gathered_bytes(call: LibraryCall) -> float | None:
-    """For calls that touch some rows of a table: twice the bytes of what is read or put there."""
+    """Twice the bytes read or written, for calls that touch some rows of a table."""
     try:
         bound = bind(call)
     except OperatorMismatch:
@@ -298,10 +298,9 @@ def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -
 
 
 def variants_on(program: Program, work: Work, gpu: Gpu, sms: int) -> tuple[str, ...]:
-    """All code of a launch that plans may run on a number of SMs of a GPU: the one for the nearest
-    number of SMs first.
+    """All code of a launch that plans may run on `sms` SMs of a GPU, nearest number of SMs first.
 
-    That one alone for a module with variables, for a device has these once.
+    Only the first for a module with variables, which a device holds once.
     """
     nearest = variant_on(program, work, gpu, sms)
     if not nearest or not isinstance(work, Launch):

@@ -1,7 +1,7 @@
 """Integer instructions as plain Python functions, with the rule that loops need of each.
 
 In: an opcode. Out: a function of the bits of its sources, and a `LineRule`; None for opcodes left
-to `integer_values`, which knows all of them and is slower. Both say the same: a test compares.
+to `integer_values`, which covers all opcodes and is slower. A test compares the two.
 """
 
 from __future__ import annotations

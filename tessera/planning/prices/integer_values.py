@@ -1,8 +1,8 @@
-"""Integer instructions on known values: what `count_work` follows a thread with.
+"""Integer instructions on known values, with which `count_work` follows a thread.
 
-In: an opcode and the numbers that its sources hold. Out: the bits of the result, or None where it
-is not known. What instructions do is said once for all analyses, in `lane_ops`: here it runs on one
-thread whose values are all exact. Floating-point values are never known.
+In: an opcode and the numbers that its sources hold. Out: the bits of the result, or None if it is
+unknown. The semantics of instructions are defined once for all analyses, in `lane_ops`; here they
+run on one thread whose values are all exact. Floating-point values are never known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def value_of(opcode: ptx.Opcode, numbers: tuple[int, ...]) -> Value:
 
 @cache
 def integer_function(opcode: ptx.Opcode) -> Function | None:
-    """What an instruction does to integers and predicates; None if that is not known."""
+    """The function of an instruction on integers and predicates; None if it is unknown."""
     types = [m for m in opcode.modifiers if is_type(m)]
     if not types or not (types[-1] == "pred" or types[-1][0] in "bsu"):
         return None

@@ -1,7 +1,7 @@
 """Library calls as launches: the kernels that a library would choose from, with their work.
 
-In: what a call computes, with its sizes. Out: `LaunchWork` records, of which the fastest is taken
-to run. Nobody sees the code of a library, so these are kernels as they are usually written:
+In: what a call computes, with its sizes. Out: `LaunchWork` records, of which the fastest is assumed
+to run. The code of a library is not visible, so these are kernels as they are usually written:
 products in tiles, cut along their depth where there are few; attention by tiles of queries, or cut
 along the keys; rows that a few warps read twice; scans along a row, part by part. `Habits` are
 fitted to PyTorch on an H200.
@@ -28,8 +28,8 @@ _TILES = (
 _PLAIN_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (32, 32))
 _OLDER_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 32))
 _PLAIN_DEPTH = 8
-_PLAIN_INSTRUCTIONS = 1.25  # for each sum: what it adds is loaded, too
-_ALIGNED = 16  # bytes; the hardware copies tiles of rows that begin there
+_PLAIN_INSTRUCTIONS = 1.25  # per addition, including the loads of its operands
+_ALIGNED = 16  # bytes; the hardware copies tiles whose rows have this alignment
 _NARROW = 4  # bytes of an access that costs as much as a wide one
 _FIRST_LOADS = 16.0  # until the first copy of a tile has come; the smallest products take 2.5 us
 _AT_ONCE = 128
@@ -37,7 +37,7 @@ _DEPTH = 64
 _SPLITS = (1, 2, 4, 8, 16)
 _MOST_SPLIT = 1024  # CTAs
 _STAGES = 4
-_OWN_LOADS = 0.8  # of what a tile needs; neighbours share the rest
+_OWN_LOADS = 0.8  # fraction of a tile's loads; neighbours share the rest
 _JOINING_LOADS = 22.0  # a second kernel adds the parts up
 _QUERIES, _KEYS = 128, 128
 _FEW_QUERIES = 64
@@ -73,7 +73,7 @@ class Attention:
 
 
 class RowKind(enum.Enum):
-    """What is done to rows."""
+    """The operation on rows."""
 
     NORM = "norm"
     SOFTMAX = "softmax"
@@ -93,7 +93,7 @@ class RowCall:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Each element by itself."""
+    """An elementwise operation."""
 
     elements: float
     operations: float
@@ -105,10 +105,10 @@ CallShape = Product | Attention | RowCall | Plain
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """How a library writes its kernels: what is fitted."""
+    """The fitted constants of library kernels."""
 
     attention_instructions: float = 3.78  # per score
-    second_loads: float = 36.1  # where a second kernel joins what the first one left
+    second_loads: float = 36.1  # if a second kernel combines the results of the first
     norm_loads: float = 3.78  # of a thread, one after the other, per 512 elements of a row
     norm_barriers: float = 3.15  # likewise
     softmax_instructions: float = 90.4  # per element
@@ -136,7 +136,7 @@ def call_ns(
 
 
 def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
-    """The kernels of which a library has one that does this."""
+    """The kernels from which a library chooses one for this shape."""
     match shape:
         case Product():
             yield from _products(shape)
@@ -241,7 +241,7 @@ def _left(shape: Product, high: int, wide: int, parts: int) -> int:
 
 
 def _plain_products(shape: Product) -> Iterator[LaunchWork]:
-    """Without tensor cores: 64 elements of the result for each thread, through shared memory."""
+    """Products without tensor cores: 64 result elements per thread, through shared memory."""
     for high, wide, parts, ctas in _cut(shape, _PLAIN_TILES):
         threads = max(32, high * wide // 64)
         steps = ceil(-(-shape.k // parts) / _PLAIN_DEPTH)
@@ -263,7 +263,7 @@ def _plain_products(shape: Product) -> Iterator[LaunchWork]:
 def _unaligned_products(shape: Product, together: int) -> Iterator[LaunchWork]:
     """Rows that do not begin at 16 bytes: older kernels, at half the rate of the matrix units.
 
-    So many elements `together` go through a register to shared memory.
+    `together` elements at a time go through a register to shared memory.
     """
     for high, wide, parts, ctas in _cut(shape, _OLDER_TILES):
         steps = ceil(-(-shape.k // parts) / _DEPTH)
@@ -334,7 +334,7 @@ def _by_rows(
 def _scan(shape: RowCall, habits: Habits) -> LaunchWork:
     """Running sums: trees over parts of a row, one part after the other.
 
-    PyTorch gives 512 threads to more rows the more there are, against the elements of a row.
+    PyTorch divides 512 threads among more rows the more rows there are relative to their elements.
     """
     more = (shape.elements - 1).bit_length() - (shape.rows - 1).bit_length()
     across = min(max(4, (9 + more) // 2), 9)

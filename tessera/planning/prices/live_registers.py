@@ -1,7 +1,7 @@
-"""What registers say of the threads of a kernel: how many are live, which decide the path.
+"""Registers of a kernel's threads: how many are live, and which decide the path.
 
-In: a function's instructions in a row. Out: 32-bit registers, an estimate: PTX has as many as it
-likes, and the compiler to machine code orders instructions anew. Values are live from where they
+In: a function's instructions in order. Out: an estimate of 32-bit registers: PTX has unlimited
+registers, and the compiler to machine code reorders instructions. Values are live from where they
 are written to where they are last read, by data flow over the branches; of that, kernels of
 `benchmarks/prediction/h200_cases.py` take about 0.85. Predicates have registers of their own.
 
@@ -70,7 +70,7 @@ def computes(statement: ptx.Instruction) -> bool:
 
 
 def _read_names(statement: ptx.Instruction) -> set[str]:
-    """What the value of an instruction's result is computed from; nothing where it is unknown."""
+    """The names from which an instruction computes its result; empty if the result is unknown."""
     if not computes(statement) or statement.opcode.name == "ld":
         return set()
     return {name for operand in statement.operands[1:] for name in registers_in(operand)}
@@ -79,7 +79,7 @@ def _read_names(statement: ptx.Instruction) -> set[str]:
 def axes(code: list[ptx.Instruction], effects: list[Effect]) -> int:
     """The indices that guards and sizes may depend on."""
     marks: dict[str, int] = {}
-    plain: set[str] = set()  # hold the thread's index itself
+    plain: set[str] = set()  # registers that hold the thread index itself
     written = [(statement, targets(statement)) for statement in code]
     changed = True
     while changed:
@@ -158,7 +158,7 @@ def live_registers(
     for statement in code:
         written = targets(statement)
         used = [name for operand in statement.operands for name in registers_in(operand)]
-        # What a matrix instruction adds to stands twice, or is its target alone.
+        # The accumulator of a matrix instruction appears twice, or only as its target.
         seen = [name for name in used if name not in written or used.count(name) > 1]
         reads.append(names.bits(seen))
         writes.append(names.bits(written) if statement.guard is None else 0)
@@ -170,7 +170,7 @@ def live_registers(
 def _flow(
     code: list[ptx.Instruction], reads: list[int], writes: list[int], jumps: dict[int, int]
 ) -> list[int]:
-    """What is live before each instruction: backwards until nothing changes."""
+    """The live set before each instruction: backward data flow to a fixed point."""
     live = [0] * (len(code) + 1)
     changed = True
     while changed:
@@ -205,7 +205,7 @@ class _LiveNames:
                 kind[statement.name] = width * (statement.vector or 1)
 
     def bits(self, given: list[str] | tuple[str, ...]) -> int:
-        """The set of these names; what is no register, or a predicate, is left out."""
+        """The set of these names, without predicates and names that are not registers."""
         found = 0
         for name in given:
             if name not in self.places:

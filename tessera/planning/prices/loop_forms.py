@@ -1,4 +1,4 @@
-"""How many more rounds a loop makes on the same path: closed forms in place of steps.
+"""The number of further rounds of a loop on the same path: closed forms in place of steps.
 
 In: two windows of a thread's log (one or a few rounds of a loop each) with the same steps and the
 same guards. Out: after how many further windows something may change. In a window every value is
@@ -21,7 +21,7 @@ Operands = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class LineRule:
-    """What a form needs to know of an instruction: its kind, its bits, its sign, a comparison."""
+    """The properties of an instruction that a form needs: kind, bits, sign and comparison."""
 
     kind: str
     bits: int = 32
@@ -31,7 +31,7 @@ class LineRule:
 
 
 class LogEntry(NamedTuple):
-    """One line of a thread's log: a step, its guard's value, what it read and made."""
+    """One entry of a thread's log: a step, its guard's value, its operands and its result."""
 
     step: int
     guard: int | None
@@ -59,7 +59,7 @@ def more_windows(
 
 
 def _holds(old: LogEntry, new: LogEntry, inside: bool) -> int:
-    """For how many windows the straight line of one instruction goes on."""
+    """Number of windows for which the straight line of one instruction continues."""
     rule = new.rule
     rises = _rises(old, new)
     if rule is None or rises is None:
@@ -80,7 +80,7 @@ def _holds(old: LogEntry, new: LogEntry, inside: bool) -> int:
 
 
 def _rises(old: LogEntry, new: LogEntry) -> list[int] | None:
-    """How much each operand, and the result, grew; None if known and unknown values mix."""
+    """The increase of each operand and of the result; None if known and unknown values mix."""
     rises = []
     for a, b in zip((*old.read, old.made), (*new.read, new.made), strict=True):
         if (a is None) != (b is None):
@@ -90,7 +90,7 @@ def _rises(old: LogEntry, new: LogEntry) -> list[int] | None:
 
 
 def room(value: int, rise: int, bits: int) -> int:
-    """How often a value may rise before it leaves its half of the range."""
+    """Number of increments before a value leaves its half of the range."""
     if rise == 0:
         return FOREVER
     if value >> bits:
@@ -127,7 +127,7 @@ def _divided(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
 
 
 def _masked(rule: LineRule, read: list[int], by: list[int], made: int) -> int:
-    """A mask keeps the low bits of a step that never reaches them, or drops those it never has."""
+    """A mask is linear if the step never changes the bits it keeps, or the low bits it drops."""
     for value, mask in ((0, 1), (1, 0)):
         if by[mask]:
             continue
@@ -176,13 +176,13 @@ _FORMS: dict[str, Callable[[LineRule, list[int], list[int], int], int]] = {
 
 
 def signed(value: int, rule: LineRule) -> int:
-    """The number that an instruction takes some bits for."""
+    """The number that bits represent for an instruction."""
     value &= (1 << rule.bits) - 1
     return value - (1 << rule.bits) if rule.signed and value >> (rule.bits - 1) else value
 
 
 def turns(distance: int, rise: int, compare: str) -> int:
-    """How often `distance` (left less right) may rise before a comparison with 0 turns."""
+    """Number of increments of `distance` (left less right) before a comparison with 0 turns."""
     if rise == 0:
         return FOREVER
     if compare in ("eq", "ne"):

@@ -3,12 +3,12 @@
 In: estimated `Costs`, the steps' shapes, tables, profiles. Out: `Costs`. Tables are of whole cards.
 A library call is what tables measured; a launch is other code for the same work, so its bar is
 wider. Where the step was measured on another GPU, its time is carried over by the two GPUs' rows:
-that keeps what is special about the code. Of the two the one with the narrower bar counts, the
-table if they are alike. Tables were often measured with the bytes in L2; a request does not, so no
-time is below that of the step's weights and state from memory.
+that keeps what is special about the code. The one with the narrower bar counts, or the table if
+they are equal. Tables were often measured with the bytes in L2, which does not hold for a request,
+so no time is below that of reading the step's weights and state from memory.
 
-GPUs are compared by rows of one version of a framework (`find_tables`): the newest that all of them
-have which have any. If there is none, each has its newest, and bars are wider.
+GPUs are compared by rows of one version of a framework (`find_tables`): the newest version that
+every GPU with rows has. If there is none, each GPU uses its newest version, and bars are wider.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tessera.planning.prices.work_shapes import StepShape, step_shape
 def find_tables(
     shapes: Iterable[StepShape], machine: Machine, profiles: Iterable[Profile]
 ) -> dict[WorkShape, KnownTables]:
-    """The tables for every shape that some GPU has rows of."""
+    """The tables for every shape for which some GPU has rows."""
     gpus = {card.gpu.key for card in machine.cards if not card.gpu.like}
     measured = {row.gpu for profile in profiles for row in profile.rows}
     known: dict[tuple[TableKind, Fixed], KnownTables] = {}
@@ -65,7 +65,7 @@ def find_tables(
 
 
 def missing_tables(machine: Machine) -> str:
-    """What to install for tables of the GPUs of a machine; empty if there is nothing to gain."""
+    """The package to install for tables of a machine's GPUs; empty if there is nothing to gain."""
     if not extra_is_missing():
         return ""
     kinds = dict.fromkeys(card.gpu.key for card in machine.cards if not card.gpu.like)
@@ -117,22 +117,22 @@ def _version_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
 
 
-_OTHER_CODE = 0.3  # added to the bar where the step runs other code than was measured
-_OTHER_VERSION = 0.15  # where the two GPUs' rows are of different versions of a framework
+_OTHER_CODE = 0.3  # added to the bar if the step runs other code than the measured one
+_OTHER_VERSION = 0.15  # added if the rows of the two GPUs are of different framework versions
 _FROM_MEMORY = 0.15  # the bar of a time that memory decides
-_MEMORY_PART = 0.89  # of a data sheet's bandwidth
+_MEMORY_PART = 0.89  # fraction of a data sheet's bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTables:
-    """Tables by GPU and by what their rows have exactly; `mixed` if versions differ."""
+    """Tables by GPU and by the fixed properties of their rows; `mixed` if versions differ."""
 
     by_gpu: Mapping[str, TableIndex]
     mixed: bool = False
 
 
 def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[StepShape]:
-    """What each step computes, as far as tables could know it."""
+    """The shape of each step, as far as tables could contain it."""
     found = []
     for work, node, step in zip(program.work(), graph.nodes, costs.steps, strict=True):
         read, written = used_buffers(program, node)
@@ -179,7 +179,7 @@ def merge_tables(
 
 @dataclass(frozen=True, slots=True)
 class _Priced:
-    """One step: its shape, the tables that may know it, and where it was measured."""
+    """One step: its shape, the tables that may contain it, and its measurements."""
 
     shape: WorkShape
     own: bool
@@ -235,7 +235,8 @@ class _Priced:
         return Duration(ns=row.ns * found.ns, source=CostSource.RATIO, error=error, origin=origin)
 
     def _from_memory(self, cost: Duration, gpu: Gpu) -> Duration:
-        """At least the time of its weights and state from memory, if no cache holds them all."""
+        """At least the time of its weights and state from memory, unless a cache holds all of
+        them."""
         if self.persistent <= gpu.l2_bytes / 2:
             return cost
         _, moved = operations_and_bytes(self.shape.kind, self.shape.fixed, self.shape.sizes)

@@ -1,17 +1,16 @@
 """Times between the rows of a table, with error bars.
 
 In: `TableRows` and a `Gpu`. Out: an `Estimate` for sizes. Rows are a grid with holes. A lookup goes
-down the axes one by one, and takes the nearest values below and above that lead to a row. What is
-interpolated, along the logarithms of the sizes, is the logarithm of the time over a roofline. The
-last two axes are taken in either order, and the two answers are averaged by how far they reach.
-Beyond the grid the last row's factor over the roofline is kept, with a wide bar; far beyond it
-there is no answer.
+down the axes one by one, and takes the nearest values below and above that lead to a row. It
+interpolates the logarithm of the time over a roofline, along the logarithms of the sizes. The last
+two axes are taken in either order, and the two answers are averaged by their reach. Beyond the grid
+the last row's factor over the roofline is kept, with a wide bar; far beyond it there is no answer.
 
-An error bar is what leaving out whole shapes teaches: each row around the sizes is looked up
-without the rows of its shape, and how far that is off there is how far it may be off here.
+An error bar comes from leaving out whole shapes: each row around the sizes is looked up without the
+rows of its shape, and the error there is taken as the error here.
 
-Not the time is interpolated but the time over `roofline_ns`: so a size that doubles the bytes
-doubles a time that bytes decide, and leaves one alone that the launch decides.
+The time over `roofline_ns` is interpolated rather than the time. So a size that doubles the bytes
+doubles a time that is bound by bytes, and does not change one that is bound by the launch.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ ORDERS = {
     TableKind.GENERATION: (((0, 1, 2, 3), 4.0), ((0, 1, 3, 2), 1.0)),
     TableKind.MOE: (((0, 1, 2), 4.0), ((0, 2, 1), 1.0)),
 }
-# Whoever measured ran the same work again and again, GEMMs with a few sets of weights in turn: up
-# to the first part of L2 the bytes were in it, from the second on they were not.
+# The measurements repeated the same work, GEMMs with a few sets of weights in turn. Bytes up to the
+# first fraction of L2 were cached; from the second fraction on they were not.
 _IN_CACHE = {
     TableKind.GEMM: (0.15, 0.4),
     TableKind.CONTEXT: (0.4, 0.9),
     TableKind.GENERATION: (0.4, 0.9),
     TableKind.MOE: (0.4, 0.9),
 }
-_CACHE_SPEED = 2.0  # over memory
+_CACHE_SPEED = 2.0  # relative to memory
 _ELEMENT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "w4a16_mxfp4": 0.53}
 _UNITS = {"bfloat16": "bf16", "fp8": "fp8", "w4a16_mxfp4": "bf16"}
 
 
 def coordinates(kind: TableKind, sizes: Sizes) -> tuple[float, ...]:
-    """Where a row lies: logarithms of its sizes; for attention, of queries per key instead."""
+    """Coordinates of a row: logarithms of its sizes; for attention, of queries per key instead."""
     if kind in (TableKind.CONTEXT, TableKind.GENERATION):
         batch, length, heads, kv_heads = sizes
         return log(batch), log(length), log(kv_heads), log(heads / kv_heads)
@@ -55,7 +54,7 @@ def coordinates(kind: TableKind, sizes: Sizes) -> tuple[float, ...]:
 
 
 def model_shape(kind: TableKind, sizes: Sizes) -> Sizes:
-    """The sizes that a model decides, not its requests: rows of one such shape are alike."""
+    """The sizes that the model determines, not its requests: rows of one such shape are alike."""
     return sizes[1:] if kind in (TableKind.GEMM, TableKind.MOE) else sizes[2:]
 
 
@@ -101,10 +100,10 @@ def roofline_ns(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes) -> float:
     return _LAUNCH_NS + together
 
 
-NOISE = 0.03  # a row measured again
+NOISE = 0.03  # relative difference when a row is measured again
 FARTHEST = log(4.0)  # beyond the grid; no answer there
-_BEYOND = 10.0  # what a step beyond the grid weighs against one inside it
-_LEAST = 0.06  # the bar of anything that is interpolated
+_BEYOND = 10.0  # weight of a step beyond the grid relative to one inside it
+_LEAST = 0.06  # minimum bar of an interpolated time
 # A bar over the mean residual of the rows around: nine in ten hold
 # (`benchmarks/prediction/tables.py`).
 _SPREAD = {
@@ -113,14 +112,14 @@ _SPREAD = {
     TableKind.GENERATION: 2.2,
     TableKind.MOE: 3.0,
 }
-# Of the bars of two tables, what is left in a ratio: part of what is off is off in both.
+# Fraction of the bars of two tables that remains in a ratio: part of the error is common to both.
 _COMMON = {
     TableKind.GEMM: 0.85,
     TableKind.CONTEXT: 0.85,
     TableKind.GENERATION: 0.85,
     TableKind.MOE: 0.6,
 }
-_UNKNOWN = 0.25  # the residual where there are no rows to tell
+_UNKNOWN = 0.25  # the residual if no rows determine it
 _OUTSIDE = 0.5  # added to a bar for every factor of e beyond the grid
 
 
@@ -135,9 +134,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The logarithm of a time over the roofline; `reach` is how far the rows are.
+    """The logarithm of a time over the roofline; `reach` is the distance of the rows.
 
-    `rows` are those that were used, by index.
+    `rows` are the indices of the rows used.
     """
 
     value: float
@@ -196,7 +195,7 @@ class TableIndex:
         return log(self.rows.ns[row] / roofline_ns(self.gpu, kind, fixed, sizes))
 
     def _residual(self, row: int, hidden: tuple[Sizes, ...]) -> float | None:
-        """How far a row is from what the rows of other shapes say, as a logarithm."""
+        """Deviation of a row from the prediction by rows of other shapes, as a logarithm."""
         key = row, hidden
         if key not in self._residuals:
             sizes = self.rows.sizes[row]
@@ -207,7 +206,7 @@ class TableIndex:
 
     def _search(self, sizes: Sizes, hidden: tuple[Sizes, ...]) -> _Found | None:
         place = coordinates(self.rows.kind, sizes)
-        if not self._trees:  # built once, and only where no row fits
+        if not self._trees:  # built once, and only if no row matches exactly
             places = [coordinates(self.rows.kind, sizes) for sizes in self.rows.sizes]
             self._trees = [(w, order, _tree(places, order)) for order, w in ORDERS[self.rows.kind]]
         answers: list[tuple[float, _Found]] = []
@@ -287,10 +286,10 @@ def _tree(places: list[tuple[float, ...]], order: tuple[int, ...]) -> _Branch:
 def ratio(
     source: TableIndex, target: TableIndex, sizes: Sizes, without: Sizes | None = None
 ) -> Estimate | None:
-    """How many times as long the target takes, as the `ns` of an estimate.
+    """The ratio of the target's time to the source's, as the `ns` of an estimate.
 
-    Both sides are read from rows of the same sizes where they can be, so that what the rows have
-    in common (tiles that do not come out even) cancels.
+    Both sides are read from rows of the same sizes if possible, so that common effects (partial
+    tiles) cancel.
     """
     here, there = source.find(sizes, without), target.find(sizes, without)
     if here is None or there is None:

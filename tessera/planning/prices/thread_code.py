@@ -86,7 +86,7 @@ class _Flat:
         self.scopes.pop()
 
     def target(self, at: int) -> int:
-        """Where a branch goes; the next instruction where its label is not known."""
+        """The target of a branch; the next instruction if its label is unknown."""
         operands = self.code[at].operands
         operand = operands[0] if operands else None
         if isinstance(operand, ptx.Name):
@@ -116,10 +116,10 @@ def thread_code(function: ptx.Function) -> ThreadCode:
 def _with_indexed(
     function: ptx.Function, code: list[ptx.Instruction], effects: list[Effect]
 ) -> list[Effect]:
-    """The effects, with what is asked at addresses that are computed from data.
+    """The effects, with the bytes requested at addresses that are computed from data.
 
-    Data is what any load brings but for the kernel's own parameters, and what is computed from it,
-    without regard to order.
+    Data is the result of any load except of the kernel's parameters, and everything computed from
+    it, without regard to order.
     """
     if not any(effect.asked for effect in effects):
         return effects
@@ -155,7 +155,7 @@ def _addresses(statement: ptx.Instruction) -> set[str]:
 def _compact(
     flat: _Flat, effects: list[Effect], places: dict[str, int], goes: dict[int, int]
 ) -> tuple[ThreadStep, ...]:
-    """Steps, with runs of instructions that decide nothing in one."""
+    """Steps, with each run of instructions that decide nothing merged into one."""
     entries = set(goes.values())
     steps: list[ThreadStep] = []
     first_step: dict[int, int] = {}
@@ -251,7 +251,7 @@ def _copied(step: ThreadStep, source: Source | None, bits: int) -> ThreadStep:
 
 
 def _part(step: ThreadStep, name: str, n: int, bits: int, places: dict[str, int]) -> ThreadStep:
-    """How a part of a register is read: by itself if it was packed, or from the whole."""
+    """Read a part of a register: directly if it was packed, or from the whole register."""
     part = places.get(f"{name}#{n}")
     if part is not None:
         return _copied(step, (PLACE, part), bits)
@@ -319,7 +319,7 @@ def _step(
 def _predicate(
     step: ThreadStep, opcode: ptx.Opcode, target: ptx.Operand, places: dict[str, int]
 ) -> ThreadStep:
-    """Who is elected, and that a wait has ended."""
+    """The predicate of an election (`elect`), or of a wait, which counts as ended."""
     if isinstance(target, ptx.Pair):
         target = target.second
     waits = any(m in ("try_wait", "test_wait") for m in opcode.modifiers)
@@ -331,7 +331,7 @@ def _predicate(
 def _shuffle(
     step: ThreadStep, opcode: ptx.Opcode, given: list[ptx.Operand], places: dict[str, int]
 ) -> ThreadStep:
-    """A value that lane 0 hands to its warp: compilers do so with what is the same in all lanes."""
+    """A value that lane 0 broadcasts to its warp: compilers do so with warp-uniform values."""
     source = _source(given[0], places)
     lane = given[1] if len(given) > 1 else None
     if source is None or "idx" not in opcode.modifiers or not isinstance(lane, ptx.Integer):
@@ -369,7 +369,7 @@ def _parameter(operand: ptx.Operand) -> str | None:
 
 
 def _dies(code: list[ptx.Instruction], at: int) -> bool:
-    """Whether what follows ends in a trap: launches end normally, so no thread goes there."""
+    """Whether the code that follows ends in a trap: launches end normally, so no thread runs it."""
     for statement in code[at : at + _LOOK_AHEAD]:
         if statement.opcode.name == "trap":
             return True

@@ -1,10 +1,11 @@
-"""One thread on its way through a kernel: what it does, and how often.
+"""A walk of one thread through a kernel: what it executes, and how often.
 
 In: `ThreadCode`, values of special registers and parameters. Out: a `Tally`. Integers and
 predicates that follow from arguments and indices are computed, everything else is unknown. A loop
 is walked until two windows of it (one round or a few) took the same path with values in straight
-lines; then `loop_forms` says how many more do, and they are counted at once. A branch on something
-unknown goes on, and after some rounds leaves; `sure` says that there was none.
+lines; then `loop_forms` gives the number of further windows that do, and they are counted at once.
+A branch on an unknown value continues the loop, and after some rounds leaves it; `sure` means that
+there was none.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from tessera.planning.prices.loop_forms import FOREVER, LogEntry, more_windows
 from tessera.planning.prices.thread_code import NEGATED, NUMBER, Source, ThreadCode, ThreadStep
 from tessera.planning.prices.work_effects import descriptor_shape
 
-_MOST_STEPS = 60_000  # walked ones: what closed forms skip does not count
+_MOST_STEPS = 60_000  # walked steps; steps skipped by closed forms do not count
 _UNKNOWN_ROUNDS = 8
 _PERIODS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _MOST_ARRIVALS = 33  # two windows of the longest period
 _SHORT_SKIPS = 4
-_UNSETTLED, _SETTLED = -1, 2  # guards of branches on something unknown
-_JUMP, _SIZE = -1, -2  # steps of the log that are none of the code
+_UNSETTLED, _SETTLED = -1, 2  # guards of branches on unknown values
+_JUMP, _SIZE = -1, -2  # log entries that are not steps of the code
 
 Value = int | None
 INSTRUCTIONS, MEMORY, ASKED, INDEXED, SHARED, LOADS, BARRIERS, WAITS, UNITS = range(9)
@@ -31,7 +32,7 @@ INSTRUCTIONS, MEMORY, ASKED, INDEXED, SHARED, LOADS, BARRIERS, WAITS, UNITS = ra
 
 @dataclass(slots=True)
 class Tally:
-    """What a thread did: seven counts and then operations by unit. `walked` steps took time."""
+    """The work of a thread: seven counts, then operations by unit; `walked` counts steps."""
 
     counts: list[float]
     sure: bool = True
@@ -165,7 +166,7 @@ class ThreadWalk:
         self.log.append(LogEntry(at, guard, read, made, step.rule))
 
     def _arrive(self, head: int, after: int) -> bool:
-        """At the head of a loop again, from the step before `after`; False if it has no end."""
+        """Return to the head of a loop, from the step before `after`; False if it is endless."""
         for inner in [one for one in self.arrivals if head < one < after]:
             del self.arrivals[inner]
         here = self.arrivals.setdefault(head, [])
@@ -195,7 +196,7 @@ class ThreadWalk:
         return True
 
     def _pays(self, head: int, rounds: int) -> bool:
-        """Not a few rounds again and again: that would hide a longer period."""
+        """Whether a skip pays; repeatedly skipping a few rounds would hide a longer period."""
         if 0 < rounds < _MOST_ARRIVALS:
             self.short[head] = self.short.get(head, 0) + 1
             return self.short[head] <= _SHORT_SKIPS
@@ -224,7 +225,7 @@ def _computed(step: ThreadStep, read: tuple[Value, ...]) -> Value:
 
 
 def _rises(first: list[Value], middle: list[Value], last: list[Value]) -> list[int] | None:
-    """How much each value grew, the same amount twice; None if it did not."""
+    """The increase of each value if it was the same twice; else None."""
     rises = []
     for a, b, c in zip(first, middle, last, strict=True):
         if a is None or b is None or c is None:

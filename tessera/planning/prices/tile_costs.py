@@ -1,8 +1,8 @@
-"""How long a kernel takes by how it is cut into tiles, before anybody has compiled it.
+"""The duration of a kernel by its tiling, before it is compiled.
 
 In: the sizes of a product or of an attention, a tile, a GPU. Out: nanoseconds, by the model of
-durations (`device_model`); infinite where the tile does not fit on the GPU. The kernels are those
-that Triton usually makes: loads run ahead by as many steps as there are stages, and all warps meet
+durations (`device_model`); infinite if the tile does not fit on the GPU. The kernels are those that
+Triton usually generates: loads run ahead by as many steps as there are stages, and all warps meet
 once in each step.
 """
 
@@ -17,19 +17,19 @@ from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import Traffic, launch_ns
 from tessera.planning.prices.library_launches import Attention, Product
 
-_OWN_REGISTERS = 40  # beside sums: addresses, operands under way
+_OWN_REGISTERS = 40  # in addition to accumulators: addresses, operands under way
 _MOST_REGISTERS = 255
 _STEP = 24.0  # instructions of a thread in a step, beside those for operands
 _BEGIN = 80.0  # instructions of a thread before and after all steps
-_COMBINE_NS = 3000.0  # a second kernel that puts parts together
+_COMBINE_NS = 3000.0  # a second kernel that combines parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
     """Rows and columns of a block (of an attention: queries and keys), `inner` of k at once.
 
-    `splits`: into how many parts the keys of an attention are cut; `packed`: all heads of a group
-    are rows of one block.
+    `splits` is the number of parts into which the keys of an attention are cut; `packed`: all heads
+    of a group are rows of one block.
     """
 
     rows: int
@@ -42,7 +42,7 @@ class Tile:
 
 
 def product_tile_ns(product: Product, tile: Tile, gpu: Gpu) -> float:
-    """A product in blocks of this size."""
+    """The time of a product in blocks of this size."""
     ctas = product.batch * ceil(product.m / tile.rows) * ceil(product.n / tile.columns)
     steps = ceil(product.k / tile.inner)
     loaded = (tile.rows + tile.columns) * tile.inner * product.width
@@ -67,7 +67,7 @@ def product_tile_ns(product: Product, tile: Tile, gpu: Gpu) -> float:
 
 
 def attention_tile_ns(attention: Attention, tile: Tile, gpu: Gpu) -> float:
-    """An attention in blocks of this size."""
+    """The time of an attention in blocks of this size."""
     group = attention.heads // attention.kv_heads
     heads = attention.kv_heads if tile.packed else attention.heads
     rows = attention.queries * (group if tile.packed else 1)
@@ -113,7 +113,7 @@ def _tiled_ns(
     moved: float,
     more: float = 0.0,
 ) -> float:
-    """CTAs that each take `steps` steps; `loaded` bytes and `units` are those of one step."""
+    """The time of CTAs with `steps` steps each; `loaded` bytes and `units` are per step."""
     threads = tile.warps * WARP
     shared = loaded * max(1, tile.stages) + kept
     registers = _OWN_REGISTERS + sums // threads

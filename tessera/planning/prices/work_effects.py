@@ -1,12 +1,12 @@
-"""What one execution of an instruction counts for: arithmetic, bytes, loads, barriers, waits.
+"""The effect of one execution of an instruction: arithmetic, bytes, loads, barriers, waits.
 
 In: an instruction. Out: an `Effect`, for one thread that executes it. Matrix instructions of a warp
 count a 32nd for each thread, those of a warp group a 128th; `tcgen05.mma` is issued by one thread
 and counts whole: its size is in the instruction descriptor, so it depends on a register (`size`).
-An access whose lanes come at four bytes or fewer each counts as one of `memory`, since its lanes
-may meet in a bank; wider ones and `ldmatrix` count by their bytes. Bulk copies are counted where
-their bytes are announced (`expect_tx`), which is in the same thread. Waits are for what runs by
-itself: copies, and matrix instructions of warp groups or of tensor memory.
+An access with four bytes or fewer per lane counts as one of `memory`, since its lanes may conflict
+in a bank; wider ones and `ldmatrix` count by their bytes. Bulk copies are counted where their bytes
+are announced (`expect_tx`), which is in the same thread. Waits are for asynchronous work: copies,
+and matrix instructions of warp groups or of tensor memory.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _TENSOR_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one execution counts for.
+    """The counts of one execution.
 
-    `size` is the operand that says how much: `asked` bytes at most, or for a `descriptor` the rows
-    and columns, which `operations` (those per row and column) are multiplied with. `indexed` is
-    `asked` where the address comes from data, and else nothing.
+    `size` is the operand that holds the amount: at most `asked` bytes, or for a `descriptor` the
+    rows and columns, by which `operations` (per row and column) are multiplied. `indexed` equals
+    `asked` if the address comes from data, and is 0 otherwise.
     """
 
     instructions: int = 1

@@ -1,10 +1,10 @@
-"""What a step computes, as tables of measured times know it: a GEMM, an attention, experts.
+"""The shape of a step as in tables of measured times: a GEMM, an attention, experts.
 
-In: a library call, or a launch with a hint. Out: a `WorkShape`, or None. Calls say it by their
-operands. A hint on a launch is believed only if the work that was counted and the bytes that the
-step may touch agree with it: a name or a wish is no evidence. A launch without a hint may be a GEMM
+In: a library call, or a launch with a hint. Out: a `WorkShape`, or None. The shape of a call
+follows from its operands. A hint on a launch is accepted only if the counted work and the bytes
+that the step may touch agree with it: a name is not evidence. A launch without a hint may be a GEMM
 or an attention by the shapes of the buffers that it reads and writes: if they fit in one way only,
-it computes on tensor cores, and the same counts agree. `found_hint` is that as a hint.
+it computes on tensor cores, and the same counts agree. `found_hint` gives that shape as a hint.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "f
 _EXPERT_TYPES = {**_TYPES, DataType.U8: "w4a16_mxfp4"}  # packed: two weights of 4 bits in a byte
 _MATRIX_UNITS = ("fp16", "bf16", "fp8")
 _CACHE_TYPE = "bfloat16"
-_TILE = 128  # results are computed in tiles, whole ones
-_QUERIES = 64  # of one key that a tile of attention has room for
-_MOST_CAUSAL = 0.8  # of the work without a mask
-_FACTOR = 2.0  # that counted work may be off
+_TILE = 128  # results are computed in whole tiles of this side
+_QUERIES = 64  # queries per key that fit in a tile of attention
+_MOST_CAUSAL = 0.8  # fraction of the work without a mask
+_FACTOR = 2.0  # tolerance of counted work
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """What a step computes; `own` where the code of the step is what tables measured: a library's.
+    """The shape of a step; `own` if its code is what tables measured, that of a library.
 
-    `refused` says why a hint was not believed; there is no shape then.
+    `refused` is the reason why a hint was rejected; there is no shape then.
     """
 
     shape: WorkShape | None = None
@@ -72,7 +72,7 @@ def step_shape(
 
 
 def call_shape(call: LibraryCall) -> WorkShape | None:
-    """The shape of a call of a library; None for what no table has."""
+    """The shape of a library call; None if no table has it."""
     try:
         bound = bind(call)
     except OperatorMismatch:
@@ -203,14 +203,14 @@ def hint_shape(hint: WorkHint) -> WorkShape | None:
 
 
 def may_have_hint(read: Sequence[Buffer], written: Sequence[Buffer]) -> bool:
-    """False if `found_hint` gives none for a launch with these buffers, whatever is counted."""
+    """False if `found_hint` returns None for a launch with these buffers, whatever its counts."""
     return bool([*_gemms(read, written), *_attention_shapes(read, written)])
 
 
 def found_hint(
     counted: LaunchWork | None, touched: float, read: Sequence[Buffer], written: Sequence[Buffer]
 ) -> WorkHint | None:
-    """The one thing that a launch may compute by the shapes of its buffers, if its counts agree."""
+    """The only shape that fits the buffers of a launch, if its counts agree."""
     if counted is None or not any(u in _MATRIX_UNITS and count for u, count in counted.units):
         return None
     possible = {*_gemms(read, written), *_attentions(counted, read, written)}
@@ -267,17 +267,17 @@ def _attention_shapes(
 
 
 def _is_causal(counted: LaunchWork, query: Buffer) -> bool:
-    """Whether a launch does about half of what all queries would with all keys."""
+    """Whether a launch does about half of the work of all queries with all keys."""
     batch, heads, length, size = query.shape or (0, 0, 0, 0)
     done = sum(count for unit, count in counted.units if unit in _MATRIX_UNITS)
     return done < _MOST_CAUSAL * 4.0 * batch * heads * length * length * size
 
 
 def contradiction(shape: WorkShape, counted: LaunchWork | None, touched: float) -> str:
-    """Why a launch cannot be what its hint says; empty if it can.
+    """Why a launch contradicts its hint; empty if it does not.
 
-    Operations lie between those of the sizes and those of whole tiles, each by a factor. The step
-    touches and asks for at least the operands.
+    Operations lie between those of the sizes and those of whole tiles, each within a factor. The
+    step touches and requests at least the operands.
     """
     operations, moved = operations_and_bytes(shape.kind, shape.fixed, shape.sizes)
     if counted is None:
@@ -293,7 +293,7 @@ def contradiction(shape: WorkShape, counted: LaunchWork | None, touched: float) 
 
 
 def _padded(shape: WorkShape) -> float:
-    """Operations where tiles are computed whole, and causal masks cost as much as what is seen."""
+    """Operations if tiles are computed whole and masked elements cost as much as visible ones."""
     if shape.kind is TableKind.GEMM:
         m, n, k = (-(-size // _TILE) * _TILE for size in shape.sizes)
         return operations_and_bytes(shape.kind, shape.fixed, (m, n, k))[0]
