@@ -1,5 +1,5 @@
 """Launch programs on processes of several hosts.
 
 In: a `Model`, and where its devices are. Out: a `Backend`. `hosts_backend` is the driver's side,
-`host_worker` that of a device, `examined` answers `tessc doctor`. Imported by `driver`.
+`host_worker` the side of a device, and `examined` answers `tessc doctor`. Imported by `driver`.
 """

@@ -1,11 +1,11 @@
 """The control channel between the driver and the process of a device: records and bytes.
 
-In: two descriptors (pipes, or both ends of a socket), and the messages that may come. Out: `send`
-and `receive`.
+In: two descriptors (pipes, or a socket twice), and the messages that are accepted. Out: `send` and
+`receive`.
 
-A frame is the lengths of a message and of its parts, the message as JSON, and the parts. Nothing is
-pickled, so neither end can make the other run code; a message that is not one of those expected is
-an error. Whatever a login shell prints first is skipped.
+A frame has the lengths of a message and of its parts, the message as JSON, and the parts. Nothing
+is pickled, so neither end can make the other run code. An unexpected message is an error. Text that
+a login shell prints first is skipped.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _MOST_PART = 1 << 46
 
 
 class ChannelClosed(Exception):
-    """The other end is gone, or does not speak this protocol."""
+    """The other end is gone, or does not use this protocol."""
 
 
 class BadMessage(ValueError):
-    """The other end sent bytes that are no message."""
+    """The other end sent bytes that are not a message."""
 
 
 class ControlChannel(Generic[Heard]):
-    """One end. `send` may be called by any thread, `receive` by one."""
+    """One end of a channel. Any thread may call `send`; one thread calls `receive`."""
 
     def __init__(self, source: int, target: int, hears: msgspec.json.Decoder[Heard]) -> None:
         self._source, self._target = source, target
         self._hears = hears
         self._sending = threading.Lock()
         self.waits_since_s: float | None = None
-        """When `receive` began to wait for the other end; None if it does not wait."""
+        """When `receive` began to wait for the other end; None if it is not waiting."""
         self.read_s = self.wrote_s = 0.0
-        """When bytes last came, and when some were last sent; a message may take long."""
+        """When bytes last arrived, and when bytes were last sent; a message may take long."""
 
     def start(self) -> None:
         """Send the mark before the first frame."""
@@ -69,7 +69,7 @@ class ControlChannel(Generic[Heard]):
             seen += letter
 
     def send(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Send a message with its bytes; raises `ChannelClosed` if the other end is gone."""
+        """Send a message and its parts; raises `ChannelClosed` if the other end is gone."""
         text = msgspec.json.encode(message)
         sizes = b"".join(_SIZE.pack(part.nbytes) for part in parts)
         with self._sending:
@@ -78,7 +78,7 @@ class ControlChannel(Generic[Heard]):
                 self._write(np.ascontiguousarray(part).data)
 
     def receive(self) -> tuple[Heard, list[Bytes]]:
-        """The next message; raises `ChannelClosed` if none comes any more, or `BadMessage`."""
+        """The next message; raises `ChannelClosed` if there will be none, or `BadMessage`."""
         self.waits_since_s = time.monotonic()
         length, count = _LENGTHS.unpack(self._read(_LENGTHS.size))
         self.waits_since_s = None
@@ -120,7 +120,7 @@ class ControlChannel(Generic[Heard]):
 
 
 class DriverLine:
-    """What a device says to its driver, by any thread: nothing once its run is over."""
+    """Sends messages of a device to its driver, from any thread; nothing once the run is over."""
 
     def __init__(self, channel: ControlChannel[Any], orphan: Callable[[], None]) -> None:
         """`orphan` ends the process; it is called if the driver is gone."""
@@ -130,7 +130,7 @@ class DriverLine:
         self._is_over = False
 
     def send(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Say something."""
+        """Send a message."""
         try:
             with self._saying:
                 if not self._is_over:
@@ -140,10 +140,10 @@ class DriverLine:
             raise
 
     def lose(self, peer: str, why: str, *, is_cut: bool = False) -> None:
-        """Say that a peer cannot be reached."""
+        """Report that a peer cannot be reached."""
         self.send(Lost(peer, why, is_cut))
 
     def end(self) -> None:
-        """Say nothing from here on."""
+        """Send nothing from now on."""
         with self._saying:
             self._is_over = True

@@ -1,7 +1,7 @@
 """The process of a device, here or on another host, and the two threads that talk to it.
 
 In: a `HostEntry`, and a launcher (`launchers`). Out: a `DeviceLink`, which sends messages to the
-process and puts its messages into an inbox. A process that does not read holds up only the thread
+process and puts its messages into an inbox. A process that does not read blocks only the thread
 that writes to it.
 """
 
@@ -24,14 +24,14 @@ _JOIN_S = 1.0
 _STILL_HERE_S = 5.0
 
 Inbox = queue.SimpleQueue[tuple[str, FromDevice | BadMessage | None, list[Bytes]]]
-"""Of which device, what it says, and bytes; None: it is gone."""
+"""The device, its message and the parts; None instead of a message if the process is gone."""
 
 
 class DeviceLink:
-    """One process, seen from the driver."""
+    """One process, as the driver sees it."""
 
     def __init__(self, device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> None:
-        """Start it; raises `OSError` if the command of the host cannot be run."""
+        """Start the process; raises `OSError` if the command of the host cannot be run."""
         self.host = host
         self.has_begun = False
         self.is_gone = False
@@ -56,7 +56,7 @@ class DeviceLink:
 
     @property
     def heard_s(self) -> float:
-        """When bytes last came from it, also those of an unfinished message."""
+        """When bytes last arrived from the process, including those of an unfinished message."""
         return max(self._heard_s, self._channel.read_s)
 
     @heard_s.setter
@@ -65,16 +65,16 @@ class DeviceLink:
 
     @property
     def sent_s(self) -> float:
-        """When it last took bytes."""
+        """When the process last accepted bytes."""
         return self._channel.wrote_s
 
     @property
     def device(self) -> str:
-        """The device whose process it is."""
+        """The device that the process serves."""
         return self._to[1]
 
     def tell(self, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Send a message when those before it are sent; the parts must not change until then."""
+        """Queue a message; its parts must not change until it is sent."""
         self._outbox.put((message, parts))
 
     def _read(self) -> None:
@@ -101,7 +101,7 @@ class DeviceLink:
         self._heard(None, [])
 
     def _write(self) -> None:
-        """Send the outbox; after `_STILL_HERE_S` seconds without a message, a sign of life."""
+        """Send the outbox; after `_STILL_HERE_S` seconds without a message, send a sign of life."""
         while True:
             try:
                 message = self._outbox.get(timeout=_STILL_HERE_S)
@@ -116,7 +116,7 @@ class DeviceLink:
         self.process.close_target()
 
     def ended(self) -> str:
-        """How the process has ended, in words."""
+        """How the process ended, in words."""
         return self.process.wait(_HANG_UP_S)
 
     def said(self) -> str:

@@ -1,7 +1,7 @@
-"""A process that `tessc doctor` examines: what its host has, and how fast it reaches others.
+"""A process that `tessc doctor` examines: facts of its host, and the speed of its links.
 
 In: a channel. Out: facts, and measurements that the driver asks for, one pair at a time. Bytes go
-by the transport of a run: shared memory inside a host, TCP or NIXL between hosts.
+over the transport of a run: shared memory inside a host, TCP or NIXL between hosts.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _bytes_per_s(
     answers: queue.SimpleQueue[bytes],
     latency_ns: float,
 ) -> float:
-    """Bytes per second of the fastest of a few puts of the whole window, without the answer."""
+    """Bytes per second of the fastest of several puts of the window, less the answer's latency."""
     best = float("inf")
     for _ in range(4):
         started = time.perf_counter_ns()

@@ -1,8 +1,9 @@
-"""The process of a device that is on a GPU: a channel to the driver, graphs for the GPU.
+"""The process of a device on a GPU: a channel to the driver, and graphs for the GPU.
 
-In: a model that was proved here, and a channel. Out: what `backend.hosts.hosts_backend` hears: the
-messages of `host_worker`. One thread takes what the driver says, one waits for requests to end, one
-says that the process is alive. It ends when the driver lets go of it.
+In: a model that was proved in this process, and a channel. Out: messages to
+`backend.hosts.hosts_backend`, the same as those of `host_worker`. One thread receives the driver's
+messages, one waits for requests to end, and one sends signs of life. The worker ends when the
+driver releases it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _MOST_ROWS = 12
 
 
 class GpuWorker:
-    """A device on a GPU that answers to a driver."""
+    """A device on a GPU that serves a driver."""
 
     def __init__(
         self,
@@ -84,11 +85,11 @@ class GpuWorker:
         self._release()
 
     def _release(self) -> None:
-        """Give everything of this run back; no message is sent from here on."""
+        """Release everything of this run; no message is sent from now on."""
         self._line.end()
         self._over.set()
         if self._is_broken:
-            self._orphan()  # a fault of a kernel destroys the context; only a new process gets one
+            self._orphan()  # a kernel fault destroys the context; only a new process gets another
         for thread in self._threads:
             thread.join()
         self._part.close()
@@ -123,7 +124,7 @@ class GpuWorker:
                 raise TypeError(f"a device on a GPU is told {type(message).__name__}")
 
     def _collect(self) -> None:
-        """Tell the driver of requests that are done."""
+        """Report done requests to the driver."""
         try:
             while not self._over.is_set():
                 self._part.backend.wait(_WAIT_S)
@@ -140,7 +141,7 @@ class GpuWorker:
         self._line.send(done, [content for _, content in report.outputs])
 
     def _waits(self) -> tuple[QueueWait, ...]:
-        """The steps that the device may be at."""
+        """The steps that the device may be running."""
         if not self._ready:
             return ()
         with self._lock:

@@ -1,7 +1,7 @@
-"""Faults of runs over hosts: which host, which device, which operation.
+"""Faults of runs over hosts: they name the host, the device and the operation.
 
-In: what the driver knows of a device. Out: `ServiceFault`s. A device that was between two
-operations when it last beat is named with what is due from it.
+In: what the driver knows of a device. Out: `ServiceFault`s. If a device was between two operations
+at its last beat, the fault names the operation that is due from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessera.ir.plan.launch_program import HOST
 from tessera.ir.program.program import LaunchId
 
 _KILLED = (-9, 137)
-"""Exit codes of a process that was killed, by signal or as shells say it."""
+"""Exit codes of a killed process: by signal, or as shells report it."""
 
 _MOST_NOTES = 4
 START_HINT = "`tessc doctor --hosts FILE` tries every host"
@@ -28,7 +28,7 @@ START_HINT = "`tessc doctor --hosts FILE` tries every host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSeen:
-    """What a device was doing when it was last heard of; `name` is that of the step."""
+    """What a device was doing when it was last heard of; `name` is the name of the step."""
 
     request: int | None = None
     step: LaunchId | None = None
@@ -36,20 +36,20 @@ class LastSeen:
     waits: Sequence[QueueWait] = ()
 
     def notes(self) -> tuple[str, ...]:
-        """The operations that it was at."""
+        """The operations that the device was running."""
         return tuple(f"request {wait.request}: {wait.text}" for wait in self.waits[:_MOST_NOTES])
 
 
 def waits_of(
     model: Model, underway: Mapping[int, Underway], device: str, beat: Beat
 ) -> Sequence[QueueWait]:
-    """The operations that a device was at by its last beat, or what is due from it."""
+    """The operations that a device was running at its last beat, or what is due from it."""
     waits = [wait for wait in beat.waits if wait.request in underway]
     return waits or [_due(model, sent, device) for sent in underway.values()]
 
 
 def _due(model: Model, sent: Underway, device: str) -> QueueWait:
-    """What a request still waits for from a device."""
+    """The operation of a device that a request still waits for."""
     request = sent.request
     lowered = next(own for own in model.lowered.traces if own.trace == request.trace)
     buffers = model.traces[request.trace].program.buffers
@@ -72,7 +72,7 @@ def where(link: DeviceLink) -> str:
 
 
 def not_started(link: DeviceLink) -> ServiceFault:
-    """A process that ended before it could take requests."""
+    """A process ended before it could take requests."""
     said = link.said()
     command = " ".join(link.host.command)
     notes: tuple[str, ...] = (f"it said: {said}",) if said else ()
@@ -90,7 +90,7 @@ def not_started(link: DeviceLink) -> ServiceFault:
 
 
 def no_command(device: str, host: str, command: str, problem: OSError) -> ServiceFault:
-    """A host whose command cannot be run."""
+    """The command of a host cannot be run."""
     reason = (problem.strerror or str(problem)).lower()
     return ServiceFault(
         error(
@@ -105,7 +105,7 @@ def no_command(device: str, host: str, command: str, problem: OSError) -> Servic
 
 
 def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
-    """A host with another version of Tessera."""
+    """A host has another version of Tessera."""
     return ServiceFault(
         error(
             "TSR5071",
@@ -119,7 +119,7 @@ def other_version(link: DeviceLink, theirs: str, ours: str) -> ServiceFault:
 
 
 def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
-    """A process that has ended."""
+    """A process has ended."""
     said, ended = link.said(), link.ended()
     notes: tuple[str, ...] = (f"it said: {said}",) if said else ()
     if link.process.poll() in _KILLED:
@@ -128,19 +128,19 @@ def gone(link: DeviceLink, seen: LastSeen) -> ServiceFault:
 
 
 def silent(link: DeviceLink, seconds: float, seen: LastSeen) -> ServiceFault:
-    """A process without a sign of life for `seconds`."""
+    """A process has sent no sign of life for `seconds`."""
     headline = f"{where(link)} has not answered for {seconds:.1f} s"
     return _lost(headline, link.device, seen, ())
 
 
 def cut(link: DeviceLink, peer: DeviceLink, why: str, seen: LastSeen) -> ServiceFault:
-    """Two processes that run and have lost each other."""
+    """Two running processes have lost their connection."""
     headline = f"{where(link)} has lost {where(peer)}: {why}"
     return _lost(headline, peer.device, seen, ())
 
 
 def not_joined(link: DeviceLink, peer: DeviceLink, why: str) -> ServiceFault:
-    """Two processes that could not connect at the start."""
+    """Two processes could not connect at the start."""
     alone = [end.host.name for end in (link, peer) if ip_address(end.host.address).is_loopback]
     own = f"; that of host `{alone[0]}` is one that only itself reaches" if alone else ""
     return ServiceFault(

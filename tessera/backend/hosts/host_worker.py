@@ -1,7 +1,8 @@
-"""The process of a device in a run over hosts: its queues as threads, a channel to the driver.
+"""The process of a device in a run over hosts: a thread per queue, and a channel to the driver.
 
-In: a model that was proved here, and a channel. Out: what `backend.hosts.hosts_backend` hears. The
-worker ends when the driver releases it, and the process when its channel closes.
+In: a model that was proved in this process, and a channel. Out: messages to
+`backend.hosts.hosts_backend`. The worker ends when the driver releases it; the process ends when
+its channel closes.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _END_S = 1.0
 
 
 class HostWorker(DeviceWorker):
-    """A device that answers to a driver."""
+    """A device that serves a driver."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class HostWorker(DeviceWorker):
         self._release()
 
     def _release(self) -> None:
-        """Give everything of this run back; no message is sent from here on."""
+        """Release everything of this run; no message is sent from now on."""
         self._line.end()
         self._transport.close()
         if not self._end(_END_S):

@@ -1,8 +1,9 @@
 """The CPU backend over several hosts: a process per device, started by the command of its host.
 
-In: a model, and a `HostsRun`: which device is where, and what its process proves again. Out: a
-`Backend`. Inputs and outputs go over the channels of the processes, transfers between devices from
-one process to the other. Whatever happens to a process or a link ends in a fault that names it.
+In: a model, and a `HostsRun`: the host of each device, and the plan that its process proves again.
+Out: a `Backend`. Inputs and outputs go over the channels of the processes; transfers between
+devices go directly from one process to the other. Any failure of a process or a link ends in a
+fault that names it.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ _SILENT_AT_START_S = 20.0
 _BETTER_S, _LOOK_S = 0.2, 0.05
 _CLOCK_LOOKS = 5
 _CUT_SHARE = 0.4 / 1.5
-"""Share of `silent_s` after which a link counts as cut: earlier than a process as stopped."""
+"""Share of `silent_s` after which a link counts as cut, before a process counts as stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostsRun:
-    """The hosts of devices, how their processes are watched, and what they are sent.
+    """The hosts of devices, the time limits of their processes, and the plan sent to them.
 
-    Processes come from the pool and go back there. Times are in seconds.
+    Processes are taken from the pool and returned to it. Times are in seconds.
     """
 
     host_of: Mapping[str, HostEntry]
@@ -84,7 +85,7 @@ class HostsBackend(DeviceGroup):
     def __init__(self, model: Model, options: BackendOptions, run: HostsRun) -> None:
         if not options.targets:
             refuse_library_calls(model)
-        super().__init__(model, has_gates=not options.targets)  # gates of GPUs are events there
+        super().__init__(model, has_gates=not options.targets)  # on GPUs, gates are events
         self._exchange_by(DriverExchange(model))
         self._options = options
         self._run = run
@@ -135,7 +136,7 @@ class HostsBackend(DeviceGroup):
             beat_s=self._run.heartbeat_s,
             cut_s=self._run.silent_s * _CUT_SHARE,
         )
-        # Memory of this process, and what its devices may take, mean nothing there.
+        # Memory of this process, and limits on its devices, have no meaning on other hosts.
         options = replace(self._options, memory_bytes={}, common=None, common_as={})
         hosts = {name: self._run.host_of[name].name for name in self.model.lowered.devices}
         self._tell(device, HostSetup(place, options, plan, hosts), parts)
@@ -146,7 +147,7 @@ class HostsBackend(DeviceGroup):
             self._pump(_LOOK_S)
             if self._fault is not None:
                 raise self._fault
-            # Sending contents may take longer, which is no fault.
+            # Sending contents may take longer, and is not a fault.
             moved_s = max((link.sent_s for link in self._links.values()), default=begun_s)
             if time.monotonic() > max(begun_s, moved_s) + _START_S:
                 late = [link for d, link in self._links.items() if d not in self._ready]
@@ -163,7 +164,7 @@ class HostsBackend(DeviceGroup):
         return transfers_to(self.model, request.trace, device)
 
     def _pump(self, timeout_s: float) -> None:
-        """Take all messages that have come; also after a fault, so that finished requests count."""
+        """Take all pending messages, even after a fault, so that finished requests count."""
         try:
             self._hear(*self._inbox.get(timeout=max(min(timeout_s, _LOOK_S), 0.001)))
             while True:
@@ -173,7 +174,7 @@ class HostsBackend(DeviceGroup):
         self._look()
 
     def _look(self) -> None:
-        """Find silent devices. A pause of this process does not count as their silence."""
+        """Find silent devices. A pause of this process does not count as silence of a device."""
         now_s = time.monotonic()
         away_s, self._looked_s = now_s - self._looked_s, now_s
         if away_s > 1.0:
@@ -231,7 +232,7 @@ class HostsBackend(DeviceGroup):
                 raise ValueError(f"`{type(message).__name__}` in a run")
 
     def _set_clock(self, device: str, sent_ns: int, there_ns: int) -> None:
-        """The offset of a host's clock, from the question with the shortest round trip."""
+        """Set the offset of a host's clock, from the question with the shortest round trip."""
         now_ns = time.monotonic_ns()
         took_ns = now_ns - sent_ns
         if device not in self._ahead_ns or took_ns < self._ahead_ns[device][0]:
@@ -258,7 +259,7 @@ class HostsBackend(DeviceGroup):
     # --- faults ----------------------------------------------------------------------------
 
     def _lost(self, link: DeviceLink, lost: Lost) -> None:
-        """A device has lost another. If the process of the other has ended, that is the fault."""
+        """A device has lost a peer. If the peer's process has ended, that is the fault."""
         other = self._links.get(lost.peer)
         if other is None:
             return
@@ -273,7 +274,7 @@ class HostsBackend(DeviceGroup):
         self._stop_with(host_faults.cut(link, other, lost.why, self._last(link.device)))
 
     def _last(self, device: str) -> LastSeen:
-        """What a device was doing when it last beat."""
+        """What a device was doing at its last beat."""
         beat = self._seen.get(device, Beat())
         request = min(self._underway, default=None) if beat.request is None else beat.request
         return LastSeen(
@@ -294,12 +295,12 @@ class HostsBackend(DeviceGroup):
         return fault
 
     def progress(self) -> dict[int, object]:
-        """By request: how many devices are done with it, and the marks of all devices."""
+        """By request: the number of devices that are done with it, and the marks of all devices."""
         marks = tuple(self._seen[d].marks if d in self._seen else () for d in self._links)
         return {number: (len(sent.done), marks) for number, sent in list(self._underway.items())}
 
     def close(self) -> None:
-        """End the processes at once; if all had begun, those that can go back to the pool."""
+        """End the run at once; if all processes had begun, those that can return to the pool."""
         if self._links and len(self._ready) == len(self._links):
             self._run.pool.keep(self._links, self._inbox)
         self._stop()

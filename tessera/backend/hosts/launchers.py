@@ -1,8 +1,8 @@
-"""How the process of a device is started: the interface, and the command of a host.
+"""Starts the process of a device: the interface, and the launcher that runs a host's command.
 
-In: a `HostEntry`. Out: a `StartedDevice`: two descriptors for a channel, and how the process ends.
-A launcher is a function; that of a Ray cluster is in `driver.hosts.ray_launcher`. A process lives
-as long as its channel, so nothing is left behind, however this process ends.
+In: a `HostEntry`. Out: a `StartedDevice`: two descriptors for a channel, and methods to end the
+process. A launcher is a function; the launcher of a Ray cluster is in `driver.hosts.ray_launcher`.
+A process lives as long as its channel, so no process remains, however this process ends.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SAID = 2000
 
 
 class StartedDevice(Protocol):
-    """A process, wherever it is."""
+    """A started process, on any host."""
 
     @property
     def pid(self) -> int:
-        """Its number on its host, or that of the command that started it."""
+        """The process id on its host, or that of the command that started it."""
 
     @property
     def source(self) -> int:
@@ -38,32 +38,32 @@ class StartedDevice(Protocol):
         """The descriptor to write messages to."""
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs, or if that is not known."""
+        """The exit code; None while the process runs, or if the code is not known."""
 
     def wait(self, limit_s: float) -> str:
-        """How it has ended, as the rest of a sentence; waits at most `limit_s` seconds."""
+        """How the process ended, as the rest of a sentence; waits at most `limit_s` seconds."""
 
     def said(self) -> str:
-        """The last line of its errors."""
+        """The last line of its standard error."""
 
     def close_source(self) -> None:
         """Close the reading end."""
 
     def close_target(self) -> None:
-        """Hang up."""
+        """Close the writing end, so that the process ends."""
 
     def end(self, limit_s: float) -> None:
-        """End it, after at most `limit_s` seconds in which it may end by itself."""
+        """End the process if it has not ended by itself within `limit_s` seconds."""
 
 
 Launcher = Callable[[HostEntry], StartedDevice]
 
 
 class CommandProcess:
-    """A process by the command of its host, in its own session: Ctrl-C does not reach it."""
+    """A process started by its host's command, in its own session: Ctrl-C does not reach it."""
 
     def __init__(self, host: HostEntry, module: str) -> None:
-        """Start a module of Python there; raises `OSError` if the command cannot be run."""
+        """Start a Python module on a host; raises `OSError` if the command cannot be run."""
         self._errors = _error_file()
         try:
             self._process = _start(host, module, self._errors)
@@ -77,17 +77,17 @@ class CommandProcess:
 
     @property
     def pid(self) -> int:
-        """Of the command."""
+        """The process id of the command."""
         return self._process.pid
 
     @property
     def source(self) -> int:
-        """Its standard output."""
+        """The descriptor of its standard output."""
         return self._in.fileno()
 
     @property
     def target(self) -> int:
-        """Its standard input."""
+        """The descriptor of its standard input."""
         return self._out.fileno()
 
     def poll(self) -> int | None:
@@ -95,7 +95,7 @@ class CommandProcess:
         return self._process.poll()
 
     def wait(self, limit_s: float) -> str:
-        """How it has ended, in words."""
+        """How the process ended, in words."""
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -119,12 +119,12 @@ class CommandProcess:
             self._in.close()
 
     def close_target(self) -> None:
-        """Hang up."""
+        """Close the writing end, so that the process ends."""
         with suppress(OSError):
             self._out.close()
 
     def end(self, limit_s: float) -> None:
-        """End it, with all processes that it has started."""
+        """End the process, with all processes that it has started."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(limit_s)
         with suppress(OSError):
@@ -135,7 +135,7 @@ class CommandProcess:
 
 
 def _start(host: HostEntry, module: str, errors: IO[bytes] | None) -> subprocess.Popen[bytes]:
-    """The command of a host; on this machine it finds the package that runs here."""
+    """Start the command of a host; on this machine it finds the package that runs here."""
     return subprocess.Popen(
         [*host.command, host.python or sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,

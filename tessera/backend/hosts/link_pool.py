@@ -1,7 +1,7 @@
-"""Processes of hosts that stay for the next run.
+"""Processes of hosts that are kept for the next run.
 
 In: devices with their hosts. Out: `DeviceLink`s. A process that a run has released holds no memory,
-thread or connection of that run. It remembers the traces that it has read and analysed, and takes
+thread or connection of that run. It keeps the traces that it has read and analysed, and accepts
 another plan. A process that does not confirm its release in time is ended.
 """
 
@@ -22,7 +22,7 @@ _SILENT_S = 1.0
 
 
 class LinkPool:
-    """Processes by host. For any thread."""
+    """Kept processes. Thread-safe."""
 
     def __init__(self, launch: Launcher) -> None:
         """`launch` starts a process on a host."""
@@ -32,14 +32,15 @@ class LinkPool:
         self._is_closed = False
 
     def take(self, device: str, host: HostEntry, inbox: Inbox) -> DeviceLink:
-        """A process for a device: one that is there, or a new one."""
+        """A process for a device: a kept process, or a new one."""
         with self._changing:
-            # A process that is stopped, or whose host is lost, sends no beats.
+            # A stopped process, or one whose host is lost, sends no beats.
             late_s = time.monotonic() - _SILENT_S
             gone = [link for link in self._idle if link.is_gone or link.heard_s < late_s]
             self._idle = [link for link in self._idle if link not in gone]
             here = [link for link in self._idle if link.host == host]
-            # Prefer the process that was the same device: it has its code and its GPU.
+            # Prefer the process that served the same device: it has the code and the GPU of the
+            # device.
             kept = min(here, key=lambda link: link.device != device, default=None)
             if kept is not None:
                 self._idle.remove(kept)
@@ -50,7 +51,7 @@ class LinkPool:
         return kept
 
     def keep(self, links: dict[str, DeviceLink], inbox: Inbox) -> None:
-        """Take processes back from a run that is over; those that do not answer are ended."""
+        """Take processes back from a finished run; processes that do not answer are ended."""
         now_s = time.monotonic()
         asked = {
             device: link
@@ -68,7 +69,7 @@ class LinkPool:
             if message is None:
                 asked.pop(device, None)
             elif isinstance(message, Released) and asked.pop(device, None) is not None:
-                free += [links.pop(device)] if device in links else []  # or all are ended now
+                free += [links.pop(device)] if device in links else []  # or all are ended
         stop_links(links)
         with self._changing:
             if not self._is_closed:
@@ -77,7 +78,7 @@ class LinkPool:
         stop_links({link.device: link for link in free})
 
     def processes(self) -> list[int]:
-        """The ids of processes that wait for a run."""
+        """The ids of the processes that wait for a run."""
         with self._changing:
             return [link.process.pid for link in self._idle if not link.is_gone]
 
@@ -90,7 +91,7 @@ class LinkPool:
 
 
 def start_link(device: str, host: HostEntry, inbox: Inbox, launch: Launcher) -> DeviceLink:
-    """A new process for a device; raises `ServiceFault` if the command cannot be run."""
+    """Start a process for a device; raises `ServiceFault` if the command cannot be run."""
     try:
         return DeviceLink(device, host, inbox, launch)
     except OSError as problem:

@@ -1,8 +1,8 @@
-"""What driver and device processes of hosts tell each other beside `backend.processes.messages`.
+"""Messages between the driver and device processes, beside `backend.processes.messages`.
 
-In: records. Out: the two unions of messages, and decoders that accept these and nothing else: an
-unknown kind, a missing or unknown field, or a value of another type is an error. `Hello` alone may
-have more fields, so that another version of Tessera can be named.
+In: records. Out: the two unions of messages, and decoders that accept only these: an unknown kind,
+a missing or unknown field, or a value of another type is an error. `Hello` alone may have more
+fields, so that another version of Tessera can be named.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tessera.ir.program.program import LaunchId
 
 
 class PlanPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a plan for a device. Beside it: the plan's text, contents in the order below.
+    """The part of a plan for a device. Its parts: the plan's text, contents in the order below.
 
-    `known` are contents that decide accesses: trace, buffer, digest. `own` are weights that the
+    `known` are contents that accesses depend on: trace, buffer, digest. `own` are weights that the
     host reads from `path` itself, with their digests; `weights` are sent.
     """
 
@@ -46,7 +46,7 @@ class PlanPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HostSetup(Message, frozen=True):
-    """To a device: what it is. `hosts` says where every device is; with targets, GPUs."""
+    """To a device: its setup. `hosts` has the host of every device; with targets, they are GPUs."""
 
     place: TransportPlace
     options: BackendOptions
@@ -55,13 +55,13 @@ class HostSetup(Message, frozen=True):
 
 
 class Examine(Message, frozen=True):
-    """To a process: say what its host has."""
+    """To a process: report the facts of its host."""
 
     place: TransportPlace
 
 
 class Peers(Message, frozen=True):
-    """To a device: the addresses of those that it exchanges bytes with."""
+    """To a device: the addresses of the devices that it exchanges bytes with."""
 
     addresses: dict[str, str]
 
@@ -73,7 +73,7 @@ class AskClock(Message, frozen=True):
 
 
 class MeasureWay(Message, frozen=True):
-    """To a process: measure the way to another."""
+    """To a process: measure the link to another process."""
 
     peer: str
 
@@ -87,7 +87,7 @@ class StillHere(Message, frozen=True):
 
 
 class Hello(Message, frozen=True, forbid_unknown_fields=False):
-    """From a process, first of all."""
+    """From a process: its first message."""
 
     version: str
     pid: int = 0
@@ -124,9 +124,9 @@ class Lost(Message, frozen=True):
 
 
 class HostFault(Message, frozen=True):
-    """From a device: it has stopped. Without a code it is a fault of Tessera, and `text` its trace.
+    """From a device: it has stopped. Without a code it is a bug in Tessera; `text` is a traceback.
 
-    No text of a trace goes along: the place that the diagnostic blames is a note.
+    The text of the PTX trace is not sent: the position that the diagnostic names is a note.
     """
 
     exit_code: int
@@ -138,7 +138,7 @@ class HostFault(Message, frozen=True):
     hint: str | None = None
 
     def diagnostic(self) -> Diagnostic | None:
-        """What is said of it."""
+        """The diagnostic of the fault; None if it has no code."""
         if not self.code:
             return None
         return error(self.code, self.headline, notes=self.notes, hint=self.hint)
@@ -149,7 +149,7 @@ class Released(Message, frozen=True):
 
 
 class ToldFacts(Message, frozen=True):
-    """From a process that is examined: what its host has."""
+    """From an examined process: the facts of its host."""
 
     address: str
     version: str
@@ -162,7 +162,7 @@ class ToldFacts(Message, frozen=True):
 
 
 class WayMeasured(Message, frozen=True):
-    """From a process that is examined: the way to another."""
+    """From an examined process: the link to another process."""
 
     peer: str
     latency_ns: float
@@ -170,7 +170,7 @@ class WayMeasured(Message, frozen=True):
 
 
 ToRun = Begin | AskStates | SetStates | AskWaits
-"""Messages to a device during a run, on this machine and on others."""
+"""Messages to a device during a run, on this machine and on other hosts."""
 
 ToDevice = ToRun | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
 FromRun = DeviceReady | PassedGate | Done | States | Waits | HostFault
@@ -183,7 +183,7 @@ FROM_DEVICE: msgspec.json.Decoder[FromDevice] = msgspec.json.Decoder(FromDevice)
 
 
 def sent_fault(fault: Faulted) -> HostFault:
-    """A fault as another host is told of it."""
+    """A fault as a message to another host."""
     diagnostic = fault.diagnostic
     if diagnostic is None:
         return HostFault(fault.exit_code, fault.request, fault.text)

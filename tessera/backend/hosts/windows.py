@@ -1,10 +1,10 @@
-"""Where transfers are in the windows of devices, and the exchanges of devices and driver.
+"""Offsets of transfers in the windows of devices, and the exchanges of devices and driver.
 
-In: launch programs. Out: offsets, the same on every host, an `Exchange` over a transport for
-`DeviceEngine`, and one for the driver, whose bytes go with messages.
+In: launch programs. Out: offsets, the same on every host; an `Exchange` over a transport, for
+`DeviceEngine`; and an exchange for the driver, whose bytes go with messages.
 
-The window of a device is that of `processes.exchange.Windows`: transfers from devices of its own
-host and from the driver have regions, those from other hosts landings.
+The layout of a window is that of `processes.exchange.Windows`: transfers from devices of the same
+host and from the driver have regions, and transfers from other hosts have landings.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Free = Callable[[int, LandingId], None]
 
 
 class TransportExchange:
-    """The exchange of one device over a transport. Bytes for the driver are kept until asked for.
+    """The exchange of one device over a transport. Bytes for the driver are kept until taken.
 
-    Bytes to be sent lie in `outgoing` until they have left; `region` and `landing` are there if
-    this device is the source.
+    Bytes to be sent lie in `outgoing` until they have left; if this device is the source, `region`
+    and `landing` are in that memory.
     """
 
     def __init__(self, lowered: LoweredReplica, device: str, window: Bytes) -> None:
@@ -76,7 +76,7 @@ class TransportExchange:
         self._lose: Lose = lose_nothing
 
     def attach(self, transport: Transport, lose: Lose) -> None:
-        """Send bytes this way from now on; lost peers are reported to the driver, which decides."""
+        """Send bytes over this transport from now on; lost peers are reported to the driver."""
         self._transport, self._lose = transport, lose
 
     def puts(self) -> list[PlannedPut]:
@@ -93,7 +93,7 @@ class TransportExchange:
     def _way(
         self, trace: int, slot: int, transfer: Transfer, landing: LandingId | None
     ) -> tuple[int, Bytes]:
-        """Where a transfer goes in the window of its target, and where its bytes are here."""
+        """The offset of a transfer in its target's window, and its bytes on this device."""
         if landing is None:
             offset = self.windows.region(transfer.target, trace, slot, transfer.id)
             return offset, self._leaving[slot, trace, transfer.id]
@@ -101,7 +101,7 @@ class TransportExchange:
         return offset, self._leaving[slot, _LANDING, landing][: transfer.size]
 
     def begin(self, request: int, trace: int, slot: int) -> None:
-        """A request is about to begin here."""
+        """Note that a request is about to begin here."""
         self._seats[request] = trace, slot
 
     def take_kept(self, request: int) -> list[tuple[TransferId, Bytes]]:
@@ -149,11 +149,11 @@ class TransportExchange:
             self._lose(landing.source, (problem.strerror or str(problem)).lower())
 
     def hear(self, peer: str, note: bytes, arrive: Arrive, free: Free) -> None:
-        """Act on a note: a transfer has arrived, or a landing is free.
+        """Handle a note: a transfer has arrived, or a landing is free.
 
         A note has the request, the operation and the slot. A request that has begun here runs in
-        one slot, so a peer whose note names another slot is lost: it cannot be trusted with this
-        memory.
+        one slot. A peer whose note names another slot is treated as lost, because it cannot be
+        trusted with this memory.
         """
         try:
             kind, request, number, slot = _NOTE.unpack(note)
@@ -170,7 +170,7 @@ class TransportExchange:
 
 
 def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], LandingId | None]:
-    """The transfers of a device to others, and the landing that each goes through, if any."""
+    """The transfers of a device to others, each with its landing, if any."""
     ways: dict[tuple[int, int], LandingId | None] = {}
     for trace in lowered.traces:
         for transfer in trace.transfers:
@@ -185,7 +185,7 @@ def _ways(lowered: LoweredReplica, device: str) -> dict[tuple[int, int], Landing
 
 
 class DriverExchange:
-    """Where inputs and outputs are on the driver: memory per slot and transfer, made once."""
+    """The memory of inputs and outputs on the driver, per slot and transfer, allocated once."""
 
     def __init__(self, model: Model) -> None:
         self._sizes = {
@@ -207,7 +207,7 @@ class DriverExchange:
         raise KeyError(landing)
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
-        """Nothing: inputs go with the message that begins a request."""
+        """Do nothing: inputs go with the message that begins a request."""
 
     def credit(self, request: int, landing: Landing) -> None:
         """The driver has no landings."""
