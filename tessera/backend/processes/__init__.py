@@ -1,5 +1,5 @@
-"""Launch programs on virtual devices of the CPU backend: a process per device, or all in one.
+"""Launch programs on virtual devices of the CPU backend: one process per device, or one for all.
 
-In: a `Model`. Out: a `Backend`. `workers` starts the processes, `inline` is the same in one
-thread, `engine` is one device. Imported by `known_backends`, `backend.hosts` and `driver`.
+In: a `Model`. Out: a `Backend`. `workers` starts the processes, `inline` runs all devices in one
+thread, and `engine` is one device. Imported by `known_backends`, `backend.hosts` and `driver`.
 """

@@ -1,12 +1,11 @@
-"""The memory of one virtual device of a plan: areas, and where the buffers of a request are.
+"""The memory of one virtual device of a plan: its areas, and the buffers of requests in them.
 
 In: a `LoweredReplica`, programs and contents. Out: addresses and bytes of buffers by trace, slot
-and lane; and, for a launch, the allocations that it may touch, so that an access to anything else
-(a freed buffer, another slot, a buffer of another device) stops the launch.
+and lane; and the allocations that a launch may touch, so that any other access (to a freed buffer,
+another slot, or a buffer of another device) stops the launch.
 
-All memory that nothing has written holds poison; in a run that is verified, the place of a buffer
-holds a pattern of its own when a request first uses it. Copies of areas have guard bytes between
-them.
+Unwritten memory holds poison; in a verified run, the place of a buffer holds a pattern of its own
+when a request first uses it. Copies of areas have guard bytes between them.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program import program as ir
 
-_NOWHERE = 1 << 38  # this far above a device's base there is never memory
+_NOWHERE = 1 << 38  # never memory this far above a device's base
 _PAGE = 1 << 16
 _SPARE = 64 << 20  # for variables that the trace does not name as buffers
 
 
 class Arena:
-    """Areas on a device."""
+    """The areas of a device."""
 
     def __init__(
         self, device: Device, name: str, model: Model, unwritten: ComparedSide | None = None
@@ -72,7 +71,7 @@ class Arena:
         self._copies: dict[AreaKind, list[int]] = {}
         self._sizes: dict[AreaKind, int] = {}
         self._last: dict[int, Seat] = {}
-        # What was last put into words of states, by the address of the word.
+        # The value that was last put into each word of a state, by the address of the word.
         self._given: dict[int, int] = {}
         for area in model.lowered.areas:
             if area.device == name and area.kind is not AreaKind.MODULE:
@@ -84,7 +83,7 @@ class Arena:
         self._fill()
 
     def _load_modules(self) -> None:
-        """Load what the steps of this device use, so that no request waits for it."""
+        """Load the modules of this device's steps, so that no request waits for them."""
         for trace, step in self._launches():
             arch = self.model.traces[trace].arches[step.id]
             self.modules[trace].load(step.module, arch)[0][step.kernel].compile()
@@ -100,7 +99,7 @@ class Arena:
                             yield lowered.trace, step
 
     def address(self, seat: Seat, buffer: ir.BufferId) -> int:
-        """Where a buffer begins; a buffer without a place has an address that faults."""
+        """The address of a buffer; a buffer without a place has an address that faults."""
         place = self.places.get((seat.trace, buffer))
         if place is None:
             return self.device.space.base + _NOWHERE + (int(buffer) << 20)
@@ -119,7 +118,7 @@ class Arena:
         return self.model.traces[trace].program.buffers[buffer]
 
     def _fill(self) -> None:
-        """Weights, and the states that the lanes begin with."""
+        """Write weights, and the initial states of the lanes."""
         for (trace, number), place in self.places.items():
             buffer = self._buffer(trace, number)
             if place.kind is AreaKind.WEIGHTS:
@@ -129,7 +128,7 @@ class Arena:
                     self.view(Seat(trace, 0, lane), number)[:] = states[buffer.name]
 
     def set_states(self, lane: int, given: Mapping[str, Array]) -> None:
-        """Other contents for states of a lane, wherever they have a place here."""
+        """Set states of a lane, in all their places on this device."""
         for (trace, number), place in self.places.items():
             name = self._buffer(trace, number).name
             if place.kind is AreaKind.LANE and name in given:
@@ -149,8 +148,11 @@ class Arena:
         self._write_words(seat)
 
     def _write_words(self, seat: Seat) -> None:
-        """The addresses of `pointers` records. States carry what a request has put in their place:
-        a word that does not hold what was last put there is left alone."""
+        """Write the addresses of `pointers` records.
+
+        States keep the values that requests have written: a word that does not hold the value last
+        put there is left unchanged.
+        """
         for table in self.model.traces[seat.trace].program.pointer_tables:
             place = self.places.get((seat.trace, table.buffer))
             if place is None:
@@ -169,10 +171,10 @@ class Arena:
     def move_in(
         self, request: int, seat: Seat, present: set[ir.BufferId], operation: Operation
     ) -> None:
-        """In a verified run, a pattern for the buffers that an operation is the first to use.
+        """In a verified run, write a pattern into buffers whose first use is this operation.
 
-        The checker has proved that earlier uses of these bytes are over and later ones have not
-        begun (`passes.checker.tenants`). Weights and words for addresses are in place already.
+        The checker has proved that earlier uses of these bytes are over and later uses have not
+        begun (`passes.checker.tenants`). Weights and address words are already in place.
         """
         if self._unwritten is None:
             return
@@ -192,7 +194,7 @@ class Arena:
             present.add(number)
 
     def _touched(self, trace: int, operation: Operation) -> frozenset[ir.BufferId]:
-        """The buffers that an operation may touch here."""
+        """The buffers that an operation may touch on this device."""
         match operation:
             case Run(step):
                 return self.model.traces[trace].touched[step]
@@ -208,14 +210,14 @@ class Arena:
         self.view(seat, buffer)[:] = POISON
 
     def fill(self, seat: Seat, buffer: ir.BufferId, spans: Bytes) -> None:
-        """What an output or a temp holds when a request begins."""
+        """Write the initial contents of an output or a temp."""
         given = self.model.fillings[seat.trace].get(self._buffer(seat.trace, buffer).name)
         view = self.view(seat, buffer)
         for start, end in spans:
             view[start:end] = POISON if given is None else given[start:end]
 
     def show(self, seat: Seat, buffers: frozenset[ir.BufferId]) -> None:
-        """Let the next launch touch these buffers, and module variables."""
+        """Allow the next launch to touch these buffers, and module variables."""
         wanted = sorted(
             (self.address(seat, b), self._buffer(seat.trace, b).bytes, b)
             for b in buffers
@@ -235,9 +237,9 @@ class Arena:
         )
 
     def states(self, lane: int) -> dict[str, list[tuple[int, Array]]]:
-        """The bytes of a lane's states that are current here: starts and bytes, by buffer name.
+        """The bytes of a lane's states that are current here, by name: pairs of start and bytes.
 
-        Words for addresses read as `address_words` says.
+        Address words read as `address_words` says.
         """
         states: dict[str, list[tuple[int, Array]]] = {}
         for home in self.model.lowered.homes:
@@ -264,7 +266,7 @@ class Arena:
         return content
 
     def _homes(self, seat: Seat) -> Iterator[Home]:
-        """The buffers of a request, and where they are; those that are not here have an address."""
+        """The buffers of a request with their addresses; buffers on other devices come last."""
         buffers = self.model.traces[seat.trace].program.buffers
         here = [b for b in buffers if (seat.trace, b.id) in self.places]
         away = [b for b in buffers if (seat.trace, b.id) not in self.places]
@@ -283,7 +285,7 @@ def _copy(seat: Seat, place: Place) -> int:
 
 
 def space_bytes(model: Model, device: str) -> int:
-    """The address space that a device needs: its areas, and the variables of modules."""
+    """The bytes of address space that a device needs: its areas, and the variables of modules."""
     copies = sum(area.count for area in model.lowered.areas if area.device == device)
     variables = [
         buffer.bytes + 2 * ALIGNMENT

@@ -1,8 +1,9 @@
 """A replica whose devices are processes: the host's record of requests, answers and states.
 
 In: a model, and a subclass that carries messages to the processes and back. Out: most of a
-`Backend`. Requests of a trace with a gate keep apart: the next one begins when the one before is
-past its gate, a step that every request of its trace does, so none waits for ever.
+`Backend`. Requests of a trace with a gate are kept apart: the next request begins when the previous
+one has passed its gate. The gate is a step that every request of the trace runs, so no request
+waits forever.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from tessera.ir.plan.launch_program import HOST, TransferId
 from tessera.ir.program import program as ir
 
 _ANSWER_S = 2.0
-"""Seconds that devices have to answer what their requests wait for."""
+"""Seconds that devices have to report what their requests wait for."""
 
 
 @dataclass(slots=True)
 class Underway:
-    """A request that has begun: when, and what the devices that are done report of it."""
+    """A request that has begun: its start time, and the reports of devices that are done."""
 
     request: Request
     started_ns: int
@@ -55,7 +56,7 @@ class Underway:
 
 
 class Gates:
-    """Which request waits for which. For any thread. A trace without a step has no gate."""
+    """Records which request waits for which. Thread-safe. A trace without a step has no gate."""
 
     def __init__(self, steps: Mapping[int, int | None]) -> None:
         self._steps = steps
@@ -65,7 +66,10 @@ class Gates:
         self._held: dict[int, Request] = {}
 
     def come(self, request: Request) -> bool:
-        """A request has a slot; whether it may begin now. If not, `passed` returns it later."""
+        """Note that a request has a slot; returns whether it may begin now.
+
+        If it may not, `passed` returns it later.
+        """
         if self._steps.get(request.trace) is None:
             return True
         with self._lock:
@@ -86,7 +90,7 @@ class Gates:
 
 
 class DeviceGroup(ABC):
-    """The devices of a replica, seen from the host."""
+    """The devices of a replica, as the host sees them."""
 
     depth = 1
 
@@ -102,29 +106,29 @@ class DeviceGroup(ABC):
         self._fault: BaseException | None = None
 
     def _exchange_by(self, exchange: Exchange) -> None:
-        """Where inputs and outputs lie from now on."""
+        """Use this exchange for inputs and outputs from now on."""
         self._exchange = exchange
         self._host = HostSide(self.model, exchange)
 
     @abstractmethod
     def _tell(self, device: str, message: Message, parts: Sequence[Bytes] = ()) -> None:
-        """Send a message to a device. If it is gone, `_pump` finds out."""
+        """Send a message to a device. If its process is gone, `_pump` detects it."""
 
     @abstractmethod
     def _pump(self, timeout_s: float) -> None:
-        """Take messages, and wait for one at most `timeout_s` seconds; sets `_fault`."""
+        """Take messages, waiting at most `timeout_s` seconds for one; sets `_fault`."""
 
     def _inputs(self, request: Request, device: str) -> Sequence[TransferId]:
         """Transfers whose bytes go with the message `Begin`; none with shared memory."""
         return ()
 
     def _check_alive(self) -> None:  # noqa: B027
-        """Raise if a device has been silent for too long; nothing if `_pump` does that."""
+        """Raise if a device has been silent for too long; does nothing if `_pump` checks it."""
 
     # --- requests --------------------------------------------------------------------------
 
     def begin(self, request: Request) -> None:
-        """Put the inputs into the exchange; tell the devices, once the gate before is passed."""
+        """Put the inputs into the exchange; tell the devices once the previous gate is passed."""
         self._host.put_inputs(request)
         if self._gates.come(request):
             self._send_out(request)
@@ -147,7 +151,7 @@ class DeviceGroup(ABC):
             self._send_out(follower)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that are done; a fault once there are none."""
+        """Requests that are done; raises the fault once there are none."""
         deadline = time.monotonic() + timeout_s
         while not self._finished:
             if self._fault is not None:
@@ -159,7 +163,7 @@ class DeviceGroup(ABC):
         return tuple(self._finished.popleft() for _ in range(len(self._finished)))
 
     def _report(self, device: str, done: Done) -> None:
-        """A device is done with a request; the request is, when all are."""
+        """A device is done with a request; the request is done when all devices are."""
         underway = self._underway[done.number]
         underway.done[device] = done
         if len(underway.done) == len(self.model.lowered.devices):
@@ -182,17 +186,17 @@ class DeviceGroup(ABC):
         self._fault = self._fault or fault
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """What the queues wait for."""
+        """The fault of a request without progress: what the queues wait for."""
         answers = self._ask(AskWaits(), _ANSWER_S)
         rows = [(d, told.rows) for d, (told, _) in answers.items() if isinstance(told, Waits)]
         return stall_fault(rows, request, f"for {seconds:.0f} s")
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """None: nothing here reads the memory of a GPU."""
+        """None, because no device here reads GPU memory."""
         return None
 
     def step_name(self, request: int | None, step: int | None) -> str:
-        """What to call a step of a request under way; empty if either is not known."""
+        """The name of a step of a request under way; empty if either is not known."""
         if request is None or step is None or request not in self._underway:
             return ""
         program = self.model.traces[self._underway[request].request.trace].program
@@ -208,7 +212,7 @@ class DeviceGroup(ABC):
         return self._host.join_states(lane, current)
 
     def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs; its next one is told after this."""
+        """Set states of a lane without a running request; its next request begins after this."""
         self._host.keep_states(lane, states)
         message = SetStates(lane, tuple(states))
         parts = [np.array(content) for content in states.values()]
@@ -218,7 +222,7 @@ class DeviceGroup(ABC):
     def _ask(
         self, message: Message, limit_s: float | None
     ) -> dict[str, tuple[States | Waits, Sequence[Bytes]]]:
-        """Every device's answer; those that come within the limit."""
+        """The answers of the devices that come within the limit."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
         devices = self.model.lowered.devices
         for device in devices:
@@ -263,7 +267,7 @@ def part_of(model: Model, device: str) -> Model:
 
 
 def refuse_library_calls(model: Model) -> None:
-    """`op` records need a library that the CPU backend does not have."""
+    """Refuse `op` records, which need a library that the CPU backend does not have."""
     from tessera.backend.ptx_executor.run import refuse_library_calls as refuse
 
     for lowered in model.lowered.traces:

@@ -1,7 +1,7 @@
-"""A device with its queues as threads.
+"""A device with a thread per queue.
 
-In: a `DeviceEngine` and messages. Out: messages, by `_tell` of a subclass. Compute, in and out each
-have a thread, which takes the next ready task of its queue.
+In: a `DeviceEngine` and messages. Out: messages, sent by `_tell` of a subclass. The compute, in and
+out queues have a thread each, which takes the next ready task of its queue.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DeviceWorker(ABC):
         thread.start()
 
     def _end(self, limit_s: float) -> bool:
-        """End the threads, even with requests under way; whether all ended in `limit_s` seconds."""
+        """End the threads, even with requests under way; returns whether all ended in time."""
         with self._changed:
             self._over.set()
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class DeviceWorker(ABC):
                     self._status.gets_on(slot)
 
     def _arrived(self, request: int, transfer: TransferId) -> None:
-        """The bytes of a transfer are there."""
+        """Note that the bytes of a transfer have arrived."""
         with self._changed:
             self._engine.arrive(request, transfer)
         self._receive_small()
@@ -93,13 +93,13 @@ class DeviceWorker(ABC):
             self._changed.notify_all()
 
     def _credited(self, request: int, landing: LandingId) -> None:
-        """A landing is free."""
+        """Note that a landing is free."""
         with self._changed:
             self._engine.credit(request, landing)
             self._changed.notify_all()
 
     def _obey(self, message: Message, parts: Sequence[Bytes]) -> None:
-        """Act on a message during a run."""
+        """Handle a message during a run."""
         match message:
             case Begin(number, trace, slot, lane):
                 with self._changed:
@@ -118,7 +118,7 @@ class DeviceWorker(ABC):
                 raise TypeError(f"a device is told {type(message).__name__}")
 
     def _serve(self, queue: Queue) -> None:
-        """The thread of a queue."""
+        """Run the tasks of a queue, in its thread."""
         try:
             while (task := self._next(queue)) is not None:
                 self._status.gets_on(task.visit.seat.slot)
@@ -140,7 +140,7 @@ class DeviceWorker(ABC):
         self._leave(self._engine.finish(task))
 
     def _receive_small(self) -> None:
-        """Receive small transfers here: faster than waking the thread of the in queue."""
+        """Receive small transfers in this thread: faster than waking the thread of the in queue."""
         while True:
             with self._changed:
                 task = self._engine.next_task(Queue.IN, _SMALL_BYTES)

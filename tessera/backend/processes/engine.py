@@ -1,11 +1,11 @@
-"""One virtual device that follows its launch programs, one operation at a time.
+"""One virtual device that runs its launch programs, one operation at a time.
 
-In: requests that begin, and transfers that arrive. Out: tasks that are ready, their effects, and
-what a request did here. The engine knows nothing of threads or processes: its caller asks for a
+In: requests that begin, and transfers that arrive. Out: ready tasks, their effects, and a record of
+each request on this device. The engine knows nothing of threads or processes: its caller asks for a
 task of a queue (`next_task`), runs it, and reports it done (`finish`). Tasks of different queues
 may run at the same time; the calls that take and finish them may not.
 
-Of several requests the oldest goes first on each of the three queues.
+On each of the three queues, the oldest request goes first.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from tessera.ir.plan.launch_program import (
 from tessera.ir.program import program as ir
 
 Observer = Callable[[str, int, ir.Work, LaunchResult | None, Callable[[ir.BufferId], Array]], None]
-"""Hears of every step: device, request, step, result, and how to see a buffer on the device."""
+"""Called after every step: device, request, step, result, and a function that reads a buffer."""
 
 
 class DeviceEngine:
-    """A device and the requests on it."""
+    """A device and its requests."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DeviceEngine:
         self._sight[trace] = buffers_in_sight(lowered, self.model.traces[trace], program, places)
 
     def begin(self, request: int, seat: Seat) -> Visit | None:
-        """Start a request; returns its visit if there is nothing to do here."""
+        """Start a request; returns its visit if it has no task here."""
         visit = Visit(request, seat, self._queues[seat.trace])
         visit.arrived |= self.early.pop(request, set())
         self.arena.begin(seat)
@@ -115,16 +115,16 @@ class DeviceEngine:
         return self.settle(visit)
 
     def arrive(self, request: int, transfer: TransferId) -> None:
-        """The bytes of a transfer to this device are in the exchange."""
+        """Note that the bytes of a transfer to this device are in the exchange."""
         visit = self.visits.get(request)
         if visit is None:
-            # The sender began the request before this device.
+            # The sender began the request before this device did.
             self.early.setdefault(request, set()).add(transfer)
         else:
             visit.arrived.add(transfer)
 
     def credit(self, request: int, landing: LandingId) -> None:
-        """A landing is free again; a request that is done here needs none."""
+        """Note that a landing is free again; a request that is done here needs none."""
         visit = self.visits.get(request)
         if visit is not None:
             visit.held.discard(landing)
@@ -132,7 +132,7 @@ class DeviceEngine:
     def next_task(self, queue: Queue, most_bytes: int | None = None) -> ReadyOperation | None:
         """Take the oldest request's next operation on a queue that can run now.
 
-        With `most_bytes`, only one that moves no more than that.
+        With `most_bytes`, take only an operation that moves at most that many bytes.
         """
         for number in sorted(self.visits):
             visit = self.visits[number]
@@ -147,7 +147,7 @@ class DeviceEngine:
         return None
 
     def _head(self, visit: Visit, queue: Queue) -> Operation | None:
-        """The next operation that is no event; events before it happen."""
+        """The next operation that is not an event; events before it happen."""
         operations = visit.queues[queue]
         while visit.at[queue] < len(operations):
             operation = operations[visit.at[queue]]
@@ -241,7 +241,7 @@ class DeviceEngine:
         )
 
     def finish(self, task: ReadyOperation) -> Visit | None:
-        """A task has run; returns its visit if that was the last task here."""
+        """Note that a task has run; returns its visit if that was the last task here."""
         visit = task.visit
         visit.taken.discard(task.queue)
         visit.at[task.queue] += 1
@@ -261,7 +261,7 @@ class DeviceEngine:
         return visit
 
     def slots_that_get_on(self) -> list[int]:
-        """Slots whose request computes here, or waits for a queue that serves another request."""
+        """Slots whose request computes here, or waits for a queue that runs another request."""
         busy = {queue for visit in self.visits.values() for queue in visit.taken}
         return [
             visit.seat.slot
@@ -270,7 +270,7 @@ class DeviceEngine:
         ]
 
     def _gets_on(self, visit: Visit, queue: Queue) -> bool:
-        """Whether a request makes progress on a busy queue: it computes, or is ready to go next."""
+        """Whether a request makes progress on a busy queue: it computes, or is ready to be next."""
         operation = self._head(visit, queue)
         if queue in visit.taken:
             return isinstance(operation, Run)

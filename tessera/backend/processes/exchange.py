@@ -1,8 +1,8 @@
-"""The way between the devices of the CPU backend: what carries the bytes of transfers.
+"""Carries the bytes of transfers between the devices of the CPU backend.
 
-In: a model. Out: an `Exchange`, and `HostSide`, the host's side of a request: inputs go into the
-exchange and outputs come out of it as transfers like any other. `MemoryExchange` serves a device,
-the host and one thread alike; it lies in one flat array, which processes share.
+In: a model. Out: an `Exchange`, and `HostSide`, the host's side of a request: inputs and outputs
+pass through the exchange as ordinary transfers. Devices, the host, and a run in one thread all use
+`MemoryExchange`, which is one flat array that processes share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tessera.ir.plan.launch_program import (
 from tessera.ir.program import program as ir
 
 _ALIGNMENT = 64
-_LANDING = -1  # in place of a trace
+_LANDING = -1  # stands for the trace in the key of a landing
 
 Notify = Callable[[int, Transfer | Landing], None]
 """Tells the target of a transfer that it has arrived, or the source of a landing that it is
@@ -37,7 +37,7 @@ free."""
 
 
 def pack(transfer: Transfer, buffer: Array, region: Array) -> None:
-    """The bytes of a transfer from a buffer, one range after the other."""
+    """Copy the bytes of a transfer from a buffer, one range after the other."""
     at = 0
     for start, end in transfer.bytes:
         region[at : at + end - start] = buffer[start:end]
@@ -53,7 +53,7 @@ def unpack(transfer: Transfer, region: Array, buffer: Array) -> None:
 
 
 class Exchange(Protocol):
-    """Where the bytes of transfers are between send and receive: a region per slot and transfer."""
+    """Holds the bytes of transfers between send and receive: a region per slot and transfer."""
 
     def region(self, trace: int, slot: int, transfer: TransferId) -> Array:
         """The bytes of a transfer, packed."""
@@ -62,7 +62,7 @@ class Exchange(Protocol):
         """The bytes of a landing."""
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
-        """Bring the bytes of the region or landing to the target, and tell it."""
+        """Bring the bytes of the region or landing to the target, and notify it."""
 
     def credit(self, request: int, landing: Landing) -> None:
         """Tell the source of a landing that it is free."""
@@ -73,10 +73,10 @@ SHARED = ""
 
 
 class Windows:
-    """Where transfers are in windows: one per device, for what comes to it, or a shared one.
+    """Offsets of transfers in windows: a window per device for its incoming bytes, or a shared one.
 
-    A window has a part per slot. In it are landings, and a region for every other transfer.
-    Regions are used once in a request, so they need no credits.
+    A window has a part per slot, with the landings and a region for every other transfer. Regions
+    are used once in a request, so they need no credits.
     """
 
     def __init__(self, lowered: LoweredReplica, *, is_shared: bool = False) -> None:
@@ -102,7 +102,7 @@ class Windows:
             self._slot_bytes = {w: max(size, at[w]) for w, size in self._slot_bytes.items()}
 
     def _set_aside(self, at: dict[str, int], key: tuple[int, int], target: str, size: int) -> None:
-        """Room in a window; what goes to the host has none in those of devices."""
+        """Reserve room in a window; transfers to the host have none in the windows of devices."""
         window = SHARED if self._is_shared else target
         if window in at:
             self._starts[key] = at[window]
@@ -113,11 +113,11 @@ class Windows:
         return max(1, self._slot_bytes[window] * self.slots)
 
     def region(self, window: str, trace: int, slot: int, transfer: TransferId) -> int:
-        """Where the bytes of a transfer begin in a window."""
+        """The offset of a transfer's bytes in a window."""
         return slot * self._slot_bytes[window] + self._starts[trace, transfer]
 
     def landing(self, window: str, slot: int, landing: LandingId) -> int:
-        """Where a landing begins in a window."""
+        """The offset of a landing in a window."""
         return self.region(window, _LANDING, slot, TransferId(landing))
 
 
@@ -132,7 +132,7 @@ def exchange_bytes(model: Model) -> int:
 
 
 class MemoryExchange:
-    """An exchange over an array; `notify` tells devices what has arrived or is free."""
+    """An exchange over an array; `notify` tells devices about arrivals and free landings."""
 
     def __init__(self, model: Model, memory: Array, notify: Notify) -> None:
         self._windows = Windows(model.lowered, is_shared=True)
@@ -156,7 +156,7 @@ class MemoryExchange:
         return self._memory[start : start + self._landings[landing]]
 
     def post(self, request: int, slot: int, transfer: Transfer, landing: LandingId | None) -> None:
-        """Tell the target that the bytes are there: it has the same memory."""
+        """Tell the target that the bytes have arrived: it uses the same memory."""
         self._notify(request, transfer)
 
     def credit(self, request: int, landing: Landing) -> None:
@@ -174,7 +174,7 @@ class HostSide:
         self._written: dict[int, dict[str, Bytes]] = {}
 
     def put_inputs(self, request: Request) -> None:
-        """Put the inputs of a request into the exchange, before it begins."""
+        """Put the inputs of a request into the exchange before it begins."""
         for transfer in self._lowered[request.trace].transfers:
             if transfer.source == HOST:
                 region = self._exchange.region(request.trace, request.slot, transfer.id)
@@ -191,7 +191,7 @@ class HostSide:
         return np.full(buffer.bytes, POISON, np.uint8) if given is None else given.copy()
 
     def take_outputs(self, trace: int, slot: int) -> dict[str, Bytes]:
-        """The outputs of a request that is done on every device; words for addresses are zero."""
+        """The outputs of a request that is done on every device; address words are zero."""
         buffers = self._model.traces[trace].program.buffers
         outputs = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
         for transfer in self._lowered[trace].transfers:
@@ -209,7 +209,7 @@ class HostSide:
         written.update((name, content.copy()) for name, content in states.items())
 
     def join_states(self, lane: int, devices: Iterable[Pieces]) -> dict[str, Bytes]:
-        """A lane's states: what it began with, overwritten by what is current on devices."""
+        """A lane's states: the initial bytes, overwritten by those current on devices."""
         first = {**self._model.states[lane], **self._written.get(lane, {})}
         states = {name: np.array(given, np.uint8) for name, given in first.items()}
         for served in self._model.traces:

@@ -1,9 +1,9 @@
-"""All devices of a replica in one thread: operations in any order that programs allow.
+"""All devices of a replica in one thread, in a random order that the programs allow.
 
-In: a model and a seed. Out: a `Backend`. At every turn one of the operations that could run now is
-chosen at random, so that one request after the other sees many of the interleavings that devices
-at their own speed would show. It is the fast way to test programs, and how `--verify` looks for the
-launch at which a run diverges. The devices are those of `engine`, as in the processes of `workers`.
+In: a model and a seed. Out: a `Backend`. Each turn runs a random operation among those that could
+run now, so that successive requests go through many of the interleavings of devices that run at
+their own speed. This is the fast way to test programs, and `--verify` uses it to find the launch at
+which a run diverges. The devices are those of `engine`, as in the processes of `workers`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tessera.ir.plan.launch_program import HOST, Landing, Queue, Transfer
 
 
 class InlineBackend:
-    """A replica in this thread; `collect` does the work."""
+    """A replica in this thread; `collect` runs the operations."""
 
     depth = 1
 
@@ -92,7 +92,7 @@ class InlineBackend:
             self._visits[visit.number].append(visit)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Run operations until a request is done; the time is that to wait for requests."""
+        """Run operations until a request is done; the timeout is that of waiting for requests."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._requests), timeout_s)
         while self._requests:
@@ -132,12 +132,12 @@ class InlineBackend:
         return dict.fromkeys(self._requests, self._looks)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """What the requests wait for."""
+        """The fault of a request without progress: what the requests wait for."""
         waits = [(name, engine.waits()) for name, engine in self.engines.items()]
         return stall_fault(waits, request, f"for {seconds:.0f} s")
 
     def locate(self, given: object, size: int) -> DeviceBytes | None:
-        """None: nothing here reads the memory of a GPU."""
+        """None, because no device here reads GPU memory."""
         return None
 
     def read_states(self, lane: int) -> dict[str, Bytes]:

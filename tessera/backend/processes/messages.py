@@ -1,10 +1,10 @@
-"""What the host and the processes of devices tell each other, on this machine and on others.
+"""Messages between the host and the processes of devices, on this machine and on other hosts.
 
 A message is a record with a kind; arrays of bytes go beside it, in the order of its fields. Between
-processes of this machine both are pickled, over pipes that no other process has an end of; nothing
-from a file is unpickled. Between hosts a message is JSON (`backend.hosts.channel`). The bytes of
-transfers between devices go neither way. `Status` is memory that host and device share, a row per
-device, which the host can still read after a process has been killed.
+processes of this machine both are pickled, over pipes to which no other process has access; nothing
+from a file is unpickled. Between hosts a message is JSON (`backend.hosts.channel`). Messages never
+carry the bytes of transfers between devices. `Status` is memory that the host and the devices
+share, with a row per device; the host can still read it after a process has been killed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _ROW_BYTES = 64
 _WORDS = 3
 
 Pieces = Mapping[str, Sequence[tuple[int, Bytes]]]
-"""Pieces of states by name: where each begins, and its bytes."""
+"""Pieces of states by name: the start of each, and its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """To a device of this machine: what it is, with only the contents that it holds."""
+    """To a device of this machine: its setup, with only the contents that the device holds."""
 
     name: str
     index: int
@@ -43,11 +43,11 @@ class Setup:
 class Message(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower
 ):
-    """A message; its kind is the name of its class in small letters."""
+    """A message; its kind is the name of its class in lower case."""
 
 
 class Begin(Message, frozen=True):
-    """To a device: a request. Over a channel, the bytes of its `transfers` from the host."""
+    """To a device: begin a request. Over a channel, with the bytes of `transfers` from the host."""
 
     number: int
     trace: int
@@ -63,14 +63,14 @@ class AskStates(Message, frozen=True):
 
 
 class SetStates(Message, frozen=True):
-    """To a device: what states of a lane hold from now on, by name."""
+    """To a device: set states of a lane, by name."""
 
     lane: int
     names: tuple[str, ...]
 
 
 class AskWaits(Message, frozen=True):
-    """To a device: say what the requests wait for."""
+    """To a device: report what the requests wait for."""
 
 
 class DeviceReady(Message, frozen=True):
@@ -78,7 +78,7 @@ class DeviceReady(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """From a device: its part of a request is over. `transfers` are those to the host."""
+    """From a device: its part of a request is done. `transfers` are those to the host."""
 
     number: int
     events: tuple[TimelineEvent, ...]
@@ -87,7 +87,7 @@ class Done(Message, frozen=True):
 
 
 class PassedGate(Message, frozen=True):
-    """From a device: a request has done the step after which the next of its trace may begin."""
+    """From a device: a request has run the step after which the next of its trace may begin."""
 
     number: int
 
@@ -106,7 +106,7 @@ class Waits(Message, frozen=True):
 
 
 class Faulted(Message, frozen=True):
-    """From a device: it has stopped. No diagnostic is a fault of Tessera: `text` has the trace."""
+    """From a device: it has stopped. Without a diagnostic it is a bug in Tessera; see `text`."""
 
     diagnostic: Diagnostic | None
     exit_code: int
@@ -154,7 +154,7 @@ def status_bytes(slots: int) -> int:
 
 
 class Status:
-    """Signs of life of one device: its last beat, what it runs, the last progress of each slot."""
+    """Status of one device: its last beat, its current launch, the last progress of each slot."""
 
     def __init__(self, memory: mmap.mmap, index: int, slots: int) -> None:
         size = status_bytes(slots)
@@ -188,6 +188,6 @@ class Status:
 
     @property
     def launch(self) -> tuple[int | None, LaunchId | None]:
-        """The request and the step that runs, if any."""
+        """The request and the step of the current launch, if any."""
         request, step = int(self._words[1]), int(self._words[2])
         return (request - 1 if request else None, LaunchId(step - 1) if step else None)

@@ -1,7 +1,7 @@
-"""The processes of devices: how they start, how they end, and the memory they share.
+"""Starts and ends the processes of devices, and makes the memory that they share.
 
-A process lives as long as its pipe to the host, and the shared memory has no name: nothing is left
-behind, however the host ends.
+A process lives as long as its pipe to the host, and the shared memory has no name, so neither
+remains, however the host ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BOOT = (
 
 @dataclass(slots=True)
 class DeviceProcess:
-    """The process of a device, seen from the host."""
+    """The process of a device, as the host sees it."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -45,7 +45,7 @@ class DeviceProcess:
 
 
 def shared_memory(size: int) -> int:
-    """A descriptor of memory without a name, which goes when its users do."""
+    """A descriptor of memory without a name, which is freed when its last user ends."""
     _fill_standard_descriptors()
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     if make is not None:
@@ -60,7 +60,8 @@ def shared_memory(size: int) -> int:
 def _fill_standard_descriptors() -> None:
     """Open descriptors 0, 1 and 2 if they are closed.
 
-    A child has its standard streams there, so a pipe with such a number would not reach it.
+    A child has its standard streams there, so it would not inherit a pipe with one of these
+    numbers.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         pass
@@ -70,8 +71,8 @@ def _fill_standard_descriptors() -> None:
 def host_pipe(limit_s: float) -> tuple[Connection, Connection]:
     """A pipe between the host and a device; the host's end comes first.
 
-    A process may be stopped in the middle of a message. Then the host's end raises
-    `BlockingIOError` after the limit, instead of waiting for the rest for ever.
+    If a process is stopped in the middle of a message, the host's end raises `BlockingIOError`
+    after `limit_s` seconds instead of waiting forever for the rest.
     """
     here, there = Pipe()
     with socket.socket(fileno=os.dup(here.fileno())) as end:
@@ -84,7 +85,7 @@ def host_pipe(limit_s: float) -> tuple[Connection, Connection]:
 def start_process(
     host: Connection, peers: dict[str, Connection], memory: int
 ) -> subprocess.Popen[bytes]:
-    """Start the process of a device, in its own session: Ctrl-C reaches the host alone."""
+    """Start the process of a device, in a session of its own: Ctrl-C reaches only the host."""
     handles = {name: peer.fileno() for name, peer in peers.items()}
     given = json.dumps({"host": host.fileno(), "peers": handles, "memory": memory})
     return subprocess.Popen(
@@ -110,7 +111,7 @@ def stop_processes(devices: dict[str, DeviceProcess]) -> None:
 
 
 def not_started(problem: OSError) -> ServiceFault:
-    """The system refuses memory, files or processes."""
+    """The fault if the system refuses memory, files or processes."""
     reason = (problem.strerror or str(problem)).lower()
     return ServiceFault(
         error(

@@ -1,9 +1,9 @@
-"""The same requests on one virtual device, one after the other: what a plan must compute.
+"""The same requests on one virtual device, one after the other: the results a plan must have.
 
-In: the traces of a model and what the lanes begin with. Out: outputs per request, states per lane.
-It runs the trace in file order and knows nothing of placements, transfers or arenas, but for one
-thing: each launch runs in the variant of its module that the plan chose, so that bytes are equal
-even where devices of different architectures take part.
+In: the traces of a model and the initial states of the lanes. Out: outputs per request, states per
+lane. The reference runs the trace in file order, and knows nothing of placements, transfers or
+arenas. The one exception: each launch runs in the module variant that the plan chose, so that bytes
+are equal even if devices have different architectures.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OnStep = Callable[[ir.Work, LaunchResult | None, OneDevice], None]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What one device computes for a request. States are those after it.
+    """The results of one device for a request. States are those after the request.
 
-    Words for addresses read as `address_words` says; in outputs they are zero.
+    Address words read as `address_words` says; in outputs they are zero.
     """
 
     outputs: Mapping[str, Bytes]
@@ -53,13 +53,13 @@ class Reference:
         unwritten: ComparedSide | None = None,
         filled: Mapping[tuple[int, ir.BufferId], Spans] = MappingProxyType({}),
     ) -> None:
-        """With `unwritten`, what nothing has written holds patterns; what is `filled`, poison."""
+        """With `unwritten`, unwritten bytes hold patterns; bytes that are `filled`, poison."""
         self.device = ""
         self._unwritten, self._filled = unwritten, filled
         self._traces = traces
         self._weights = weights
         self._states = [dict(lane) for lane in states]
-        # Words of `pointers` records that requests of a lane have overwritten; states carry them.
+        # Words of `pointers` records that requests of a lane have overwritten; states keep them.
         self._moved: list[Mapping[str, Set[int]]] = [{} for _ in states]
         self._fillings = fillings
         self._max_steps = DEFAULT_STEPS if max_steps is None else max_steps
@@ -75,7 +75,7 @@ class Reference:
         on_step: OnStep | None = None,
         before_step: OnStep | None = None,
     ) -> Expected:
-        """The next request of a lane; `on_step` hears of each step when it is done."""
+        """Run the next request of a lane; `on_step` is called after each step."""
         served = self._traces[trace]
         machine = self._device(trace)
         machine.poison(self._patterns(request, trace))
@@ -123,7 +123,7 @@ class Reference:
         return content_of
 
     def _device(self, trace: int) -> OneDevice:
-        """Made once, since module variables keep their values from request to request."""
+        """The device of a trace, made once: module variables keep their values."""
         if trace not in self._devices:
             served = self._traces[trace]
 

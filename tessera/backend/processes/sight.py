@@ -1,9 +1,9 @@
-"""Which buffers a launch may touch on its device, as far as its launch program says.
+"""The buffers that a launch may touch on its device, according to its launch program.
 
-In: the program of a device. Out: per launch the buffers whose memory it is shown. Those are the
-weights and states of the device, whatever was received, filled or used before and is not freed yet,
-and what the launch is given the address of, also through `pointers` records. Everything else is
-the memory of other buffers, and touching it stops the launch.
+In: the program of a device. Out: per launch, the buffers that are accessible to it. These are the
+weights and states of the device, the buffers that were received, filled or used earlier and are not
+yet freed, and the buffers whose addresses the launch is given, also through `pointers` records. All
+other memory belongs to other buffers, and an access to it stops the launch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tessera.ir.program import program as ir
 def buffers_in_sight(
     lowered: LoweredTrace, served: ServedTrace, device: DeviceProgram, places: Mapping[int, Place]
 ) -> dict[ir.LaunchId, frozenset[ir.BufferId]]:
-    """Per step of the device the buffers it is shown; `places` are by buffer."""
+    """Per step of the device, the buffers that are accessible to it; `places` are by buffer."""
     work = list(served.program.work())
     always = {b for b, place in places.items() if place.kind is not AreaKind.SLOT}
     carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
@@ -61,8 +61,9 @@ def buffers_in_sight(
             case Run(number):
                 step = work[number]
                 used = set(_used(served.program, step, served.arches[number])) & places.keys()
-                # A launch may be given an address and touch nothing there, so bytes belong to
-                # the buffer they were received or filled for, not to one that was only used.
+                # A launch may be given an address and touch nothing there. Bytes therefore belong
+                # to the buffer that they were received or filled for, not to a buffer that was only
+                # used.
                 used -= {b for b in used - present if _covered(b, filled, served, places)}
                 shown = (always | present | used) & places.keys()
                 in_sight[step.id] = frozenset(ir.BufferId(b) for b in shown)
@@ -73,11 +74,11 @@ def buffers_in_sight(
 
 
 def _in_order(lowered: LoweredTrace, device: DeviceProgram) -> Iterator[Operation]:
-    """The operations of a device in an order in which they may happen, with those of all others.
+    """The operations of a device in a possible order, found together with all other devices.
 
-    Where one frees bytes and another takes them, every possible order has them in the same order.
-    An order that leaves out the other devices need not be possible: what is received may have come
-    of what was computed here.
+    If one operation frees bytes and another takes them, they have the same order in every possible
+    order. An order found without the other devices need not be possible: received bytes may depend
+    on results of this device.
     """
     order = _GlobalOrder()
     waiting = [
@@ -96,13 +97,13 @@ def _in_order(lowered: LoweredTrace, device: DeviceProgram) -> Iterator[Operatio
                 moves = True
                 if name == device.device:
                     yield operation
-    for name, never in waiting:  # these wait for ever, which the run reports
+    for name, never in waiting:  # these wait forever, which the run reports
         if name == device.device:
             yield from never
 
 
 class _GlobalOrder:
-    """What has happened on all devices."""
+    """The operations that have happened on all devices."""
 
     def __init__(self) -> None:
         self.sent: set[TransferId] = set()
@@ -138,7 +139,7 @@ class _GlobalOrder:
 def _covered(
     buffer: int, owners: set[int], served: ServedTrace, places: Mapping[int, Place]
 ) -> bool:
-    """Whether the bytes of a buffer are another's at this time."""
+    """Whether another buffer owns the bytes of a buffer at this time."""
     if places[buffer].kind is not AreaKind.SLOT:
         return False
     start, end = _extent(buffer, served, places)

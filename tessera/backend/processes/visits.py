@@ -1,6 +1,6 @@
-"""A request on one virtual device: how far it is, what is next, and what it waits for.
+"""A request on one virtual device: its progress, its next operations, and its waits.
 
-In: programs of queues. Out: records for `engine`, and the fault of a request that waits for ever.
+In: programs of queues. Out: records for `engine`, and the fault of a request that waits forever.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tessera.ir.program import program as ir
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """Which copies of the areas a request uses."""
+    """The copies of the areas that a request uses."""
 
     trace: int
     slot: int
@@ -48,7 +48,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueWait:
-    """What a queue does or waits for in a request, and the next step on the device.
+    """The operation that a queue runs or waits for in a request, and the next step on the device.
 
     `is_transfer`: it moves bytes from or to another device, or waits for them.
     """
@@ -70,7 +70,7 @@ class ReadyOperation:
 
 
 def step_name(program: ir.Program, step: ir.Work) -> str:
-    """What to call a step: its kernel, operator or kind."""
+    """The name of a step: its kernel, operator or kind."""
     match step:
         case ir.Launch():
             return f"{program.modules[step.module].name}.{step.kernel}"
@@ -87,7 +87,7 @@ def step_name(program: ir.Program, step: ir.Work) -> str:
 def stall_fault(
     waits: Sequence[tuple[str, tuple[QueueWait, ...]]], request: int | None, how_long: str
 ) -> ServiceFault:
-    """The fault of a request without progress; None stands for the first request that waits."""
+    """The fault of a request without progress; None stands for the first waiting request."""
     rows = [(device, wait) for device, own in waits for wait in own]
     rows.sort(key=lambda row: (row[1].request != request, row[1].request, not row[1].is_transfer))
     notes = tuple(f"device `{d}`, request {wait.request}: {wait.text}" for d, wait in rows[1:8])

@@ -1,4 +1,4 @@
-"""The process of one device: its queues as threads, and a main thread that listens.
+"""The process of one device: a thread per queue, and a main thread that receives messages.
 
 In: descriptors of the pipe to the host, of the pipes to the other devices, and of the shared
 memory. The process ends with the host.
@@ -34,11 +34,11 @@ from tessera.ir.plan.launch_program import Landing, LandingId, Transfer, Transfe
 
 _SWITCH_S = 0.0002
 _WORD = struct.Struct("<qqq")
-"""Between devices: a request, the transfer that is there (or -1), the landing that is free."""
+"""Between devices: a request, the transfer that has arrived (or -1), the landing that is free."""
 
 
 class Worker(DeviceWorker):
-    """A device that answers to the host."""
+    """A device that serves the host."""
 
     def __init__(self, host: Connection, peers: dict[str, Connection], memory: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Worker(DeviceWorker):
         self._telling = threading.Lock()
 
     def main(self) -> None:
-        """Set up, then listen until the host is gone."""
+        """Set up, then handle messages until the host is gone."""
         try:
             setup = self._host.recv()
         except (EOFError, OSError):
@@ -97,7 +97,7 @@ class Worker(DeviceWorker):
         except (EOFError, OSError):
             if connection is self._host:
                 os._exit(0)
-            # Another device is gone; the host notices and decides.
+            # Another device is gone; the host detects it and decides.
             self._peers = {n: peer for n, peer in self._peers.items() if peer is not connection}
 
     def _post(self, request: int, what: Transfer | Landing) -> None:
@@ -106,7 +106,7 @@ class Worker(DeviceWorker):
         peer = self._peers.get(what.source if free else what.target)
         if peer is None:  # the host
             return
-        # If the other device is gone, the host notices and decides. Several queues may post.
+        # If the other device is gone, the host detects it and decides. Several queues may post.
         with suppress(OSError), self._telling:
             peer.send_bytes(word)
 
@@ -119,8 +119,8 @@ class Worker(DeviceWorker):
 
 
 def main() -> None:
-    """Start from the arguments that `workers` gives."""
-    # Transfers must not wait for the interpreter of a kernel to let go.
+    """Start with the arguments that `workers` passes."""
+    # A transfer must not wait until the interpreter thread of a kernel yields.
     sys.setswitchinterval(_SWITCH_S)
     given = json.loads(sys.argv[1])
     peers = {name: Connection(handle) for name, handle in given["peers"].items()}

@@ -1,7 +1,7 @@
-"""The CPU backend for plans: a process per device, and shared memory between them.
+"""The CPU backend for plans: one process per device, and shared memory between them.
 
-In: a model. Out: a `Backend`. The shared memory has no name and the processes live as long as
-their pipe to this one, so that nothing is left behind, however this process ends.
+In: a model. Out: a `Backend`. The shared memory has no name, and the processes live as long as
+their pipe to this process, so neither remains, however this process ends.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class CpuBackend(DeviceGroup):
             raise
 
     def _share(self, exchange: int) -> None:
-        """Set memory aside for the exchange, and start the processes that share it."""
+        """Allocate memory for the exchange, and start the processes that share it."""
         lowered = self.model.lowered
         first = status_bytes(lowered.slots) * len(lowered.devices)
         descriptor = shared_memory(first + exchange)
@@ -148,12 +148,12 @@ class CpuBackend(DeviceGroup):
         self._send(self._devices[device], (message, parts))
 
     def _send(self, device: DeviceProcess, message: object) -> None:
-        # If the process is gone, `collect` finds out and reports it.
+        # If the process is gone, `collect` detects and reports it.
         with suppress(OSError), self._sending:
             device.connection.send(message)
 
     def _pump(self, timeout_s: float) -> None:
-        """Take messages; after a fault all that have come, so that finished requests count."""
+        """Take messages; after a fault, all pending ones, so that finished requests count."""
         with self._receiving:
             if self._fault is not None:
                 return
@@ -199,7 +199,7 @@ class CpuBackend(DeviceGroup):
             return RuntimeError(f"the worker of device `{device.name}` failed:\n{message.text}")
         if message.request is None:
             return self._fault_in(device, message.diagnostic, exit_code=message.exit_code)
-        # The notes name device, request and launch already.
+        # The notes already name the device, the request and the launch.
         fault = ServiceFault(message.diagnostic, exit_code=message.exit_code)
         fault.device, fault.request, fault.step = device.name, message.request, message.step
         return fault
@@ -232,7 +232,7 @@ class CpuBackend(DeviceGroup):
         waiting: int | None = None,
         exit_code: int = ExitCode.FAULT,
     ) -> ServiceFault:
-        """A fault of the launch that a device runs; of a request that waits, if it runs none."""
+        """The fault of a device's current launch, or of a waiting request if it runs none."""
         request, step = device.status.launch
         request = waiting if request is None else request
         return ServiceFault(
@@ -245,7 +245,7 @@ class CpuBackend(DeviceGroup):
         )
 
     def progress(self) -> dict[int, object]:
-        """By request: how many devices are done with it, and when each last made progress."""
+        """By request: the number of devices that are done, and when each last made progress."""
         devices = self._devices.values()
         return {
             number: (
@@ -256,7 +256,7 @@ class CpuBackend(DeviceGroup):
         }
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
-        """Which process does not answer, or what the queues wait for."""
+        """The fault: which process does not answer, or what the queues wait for."""
         done = self._underway[request].done if request in self._underway else {}
         for device in self._devices.values():
             if device.name not in done and device.status.silent_s > _SILENT_S:
