@@ -1,5 +1,6 @@
-"""Ways between devices: one small interface, and what stands behind it.
+"""Transports between devices: one small interface, and its implementations.
 
-In: bytes and notes of one device. Out: the same at another. `transport` has the interface;
-docs/developer/errands/transport.md says how to write another. Imported by `backend` and `driver`.
+In: bytes and notes of one device. Out: the same bytes and notes at another device. `transport` has
+the interface; docs/developer/errands/transport.md says how to write another. Imported by `backend`
+and `driver`.
 """

@@ -1,7 +1,7 @@
-"""Makes the transport of a run over hosts: the one place that knows the classes.
+"""Makes the transport of a run over hosts; only this module knows the classes.
 
-In: a name, as a file of hosts has it. Out: a `Transport`, not yet connected. The device's window is
-memory that others of its host can map.
+In: a name from a hosts file. Out: a `Transport`, not yet connected. Other processes of the host can
+map the device's window.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The transport between hosts by NIXL: one-sided writes that carry their note.
 
 In: a window, the memory that puts come from, and a token. Out: a `Transport`. Both memories are
-registered once. `connect` prepares the descriptors of every put that will come, so nothing is
-allocated later.
+registered once. `connect` prepares the descriptors of every planned put, so nothing is allocated
+later.
 
-A connection by socket stays beside it. It proves the token before a byte counts, it tells a peer
-that only waits that the other is gone, and it notices a cut cable: UCX itself tells only the side
-that posts. Peers of the same host are reached by shared memory. The thread of UCX is off: this end
-polls for notes itself, less and less often while nothing comes or goes.
+A socket connection is kept beside NIXL. It proves the token before any byte is accepted, tells a
+peer that only waits that the other is gone, and detects a cut cable: UCX reports errors only to the
+side that posts. Peers of the same host are reached by shared memory. The thread of UCX is off: this
+end polls for notes itself, less often the longer it is idle.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tessera.settings import set_default
 _MODULES = ("nixl_cu12._api", "nixl_cu13._api")
 _DEVICES = "UCX_NET_DEVICES"
 _LOOK_S = ((0.002, 2e-5), (0.05, 1e-4), (float("inf"), 5e-4))
-"""Poll intervals by idle time: up to the first number of seconds, the second."""
+"""Poll intervals by idle time: pairs of the longest idle time and the interval, in seconds."""
 _SPINS = 50
 _Key = tuple[str, int, int, int]
 
@@ -49,7 +49,7 @@ class _NixlHandle(Protocol):
 
 
 def missing_nixl() -> str:
-    """Why NIXL cannot be used here; empty if it can."""
+    """The reason why NIXL cannot be used here; empty if it can."""
     try:
         _nixl()
     except ImportError as problem:
@@ -94,12 +94,12 @@ class NixlTransport(SharedMemoryTransport):
 
     @property
     def address(self) -> str:
-        """Where the window is registered, and how its agent is reached."""
+        """The registration of the window, and the metadata to reach its agent."""
         metadata = base64.b64encode(self._agent.get_agent_metadata()).decode()
         return json.dumps([metadata, self._registered.ctypes.data, super().address])
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
-        """Greet by socket, join the agents, prepare every put."""
+        """Greet peers by socket, join the agents, and prepare every put."""
         given = {peer: json.loads(address) for peer, address in peers.items()}
         super().connect({peer: str(address[2]) for peer, address in given.items()})
         try:
@@ -107,7 +107,7 @@ class NixlTransport(SharedMemoryTransport):
                 if peer not in self._mapped:
                     planned = [put for put in puts if put.peer == peer]
                     self._prepare(peer, base64.b64decode(metadata), int(base), planned)
-        except Exception as problem:  # what NIXL raises has no common base
+        except Exception as problem:  # NIXL's exceptions have no common base
             raise TransportFault(peer, f"NIXL cannot join it: {_words(problem)}") from None
         self._looking = threading.Thread(target=self._look, daemon=True)
         self._looking.start()
@@ -131,7 +131,7 @@ class NixlTransport(SharedMemoryTransport):
             )
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
-        """Write into the registered window of a peer; the note comes with the last byte."""
+        """Write into the registered window of a peer; the note arrives after the last byte."""
         if peer in self._mapped:
             super().put(peer, offset, content, note)
             return
@@ -155,7 +155,7 @@ class NixlTransport(SharedMemoryTransport):
             raise TransportFault(peer, "a write by NIXL has failed")
 
     def tell(self, peer: str, note: bytes) -> None:
-        """Send a note by itself."""
+        """Send a note without bytes."""
         if peer in self._mapped:
             super().tell(peer, note)
             return
@@ -200,7 +200,7 @@ class NixlTransport(SharedMemoryTransport):
         return TransportFault(peer, self._gone.get(peer) or f"NIXL: {_words(problem)}")
 
     def close(self) -> None:
-        """Hang up, and release registered memory."""
+        """Close the connections, and release registered memory."""
         super().close()
         if self._looking is not None and self._looking is not threading.current_thread():
             self._looking.join(1.0)
@@ -217,7 +217,7 @@ class NixlTransport(SharedMemoryTransport):
 
 
 def interface_of(address: str) -> str:
-    """The network device that has an address; empty if unknown."""
+    """The name of the network device that has an address; empty if unknown."""
     if ":" in address:
         return _interface_of_6(address)
     try:
@@ -253,7 +253,7 @@ def _words(problem: Exception) -> str:
 
 
 def _nixl() -> ModuleType:
-    """The module of NIXL; raises `ImportError` if there is none."""
+    """The module of NIXL; raises `ImportError` if it is not installed."""
     for name in _MODULES:
         try:
             return importlib.import_module(name)

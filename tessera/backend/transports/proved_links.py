@@ -1,14 +1,14 @@
-"""Connections whose ends have proved the token: the listener, and the call.
+"""Connections whose ends have proved the token: the listener and the caller.
 
 In: an address, a name, the token. Out: sockets of peers that have proved it. A caller that has not
-proved it is a stranger: it holds a place in a short queue for a few seconds at most, learns nothing
+proved it is a stranger: it holds a place in a short queue for at most a few seconds, learns nothing
 about other callers, and is not reported. If the queue is full, the caller that has waited longest
 is dropped, so strangers cannot keep a peer out: a peer needs one round trip, and calls again if it
 was dropped.
 
 In a greeting each end sends a line with its name, its version and a nonce, and answers the other's
-nonce with an HMAC under the token. The token itself never travels here. Nothing is encrypted: a
-private network is part of the contract.
+nonce with an HMAC under the token. The token itself is never sent. Nothing is encrypted: a private
+network is part of the contract.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class ProvedListener:
         self._is_closed = False
 
     def start(self, name: str, token: str, run: str, welcome: Welcome) -> None:
-        """Begin to take calls."""
+        """Begin to accept calls."""
         self._name, self._token, self._run = name, token, run
         self._welcome = welcome
         threading.Thread(target=self._accept, daemon=True).start()
 
     def strangers(self) -> set[int]:
-        """The descriptors of connections over which nothing has been proved yet."""
+        """The descriptors of connections that have not yet proved the token."""
         with self._lock:
             return {link.fileno() for link in self._unproved}
 
     def close(self) -> None:
-        """Take no more calls."""
+        """Accept no more calls."""
         self._is_closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -126,13 +126,13 @@ class ProvedListener:
 def call_proved(
     address: tuple[str, int], name: str, token: str, *, run: str, deadline_s: float
 ) -> tuple[str, socket.socket]:
-    """The name of the listener, and the connection; calls again until a deadline.
+    """The name of the listener, and the connection; calls again until the deadline.
 
-    Raises `TransportFault` if the listener is no peer, and `OSError` if it has not answered
-    by `deadline_s` of `time.monotonic()`.
+    Raises `TransportFault` if the listener is not a peer, and `OSError` if it has not answered by
+    `deadline_s` of `time.monotonic()`.
     """
     while True:
-        # Longer than the listener takes, so that the listener is the one that hangs up first.
+        # Longer than the listener waits, so that the listener hangs up first.
         left_s = max(_LEAST_S, min(2 * GREET_S, deadline_s - time.monotonic()))
         try:
             link = socket.create_connection(address, timeout=left_s)
@@ -152,7 +152,7 @@ def call_proved(
 
 
 def _freed(link: socket.socket) -> socket.socket:
-    """The connection without the time limit of its greeting, for records that are small."""
+    """The connection without the time limit of its greeting, set up for small records."""
     link.settimeout(None)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return link
@@ -163,7 +163,7 @@ _SHORTEST_S = 1e-3
 _LONGEST_LINE = 4096
 _STRANGER = "a stranger"
 GREET_S = 5.0
-"""Seconds for a whole greeting, however its bytes come."""
+"""Seconds for a whole greeting, no matter how its bytes arrive."""
 
 
 def greet(
@@ -175,7 +175,7 @@ def greet(
     run: str,
     limit_s: float = GREET_S,
 ) -> str:
-    """The name of the peer, once both ends have shown that they have the token.
+    """The name of the peer, once both ends have proved the token.
 
     Ends of another `run` are strangers. A fault names no peer, since a stranger can call itself
     anything.
@@ -197,7 +197,7 @@ def greet(
     _send(link, {"proof": _proof(token, name, peer, other, is_caller=is_caller)})
     wanted = _proof(token, peer, name, nonce, is_caller=not is_caller)
     given = _receive(link, deadline_s).get("proof", "")
-    # As bytes: `compare_digest` does not take texts that are not ASCII.
+    # As bytes, since `compare_digest` does not accept non-ASCII strings.
     if not hmac.compare_digest(given.encode(errors="replace"), wanted.encode()):
         raise TransportFault(_STRANGER, "it does not have the token of this run")
     return peer
@@ -220,7 +220,7 @@ def _receive(link: socket.socket, deadline_s: float) -> dict[str, str]:
         try:
             if left_s <= 0:
                 raise TimeoutError
-            # Bytes behind the line are not part of the greeting.
+            # Bytes after the line are not part of the greeting.
             seen = link.recv(_LONGEST_LINE, socket.MSG_PEEK)
             line += link.recv(seen.find(b"\n") + 1 or len(seen))
         except TimeoutError:

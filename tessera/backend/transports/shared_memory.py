@@ -1,8 +1,8 @@
-"""The transport between processes of one host: bytes by shared memory, notes by a socket.
+"""The transport between processes of one host: bytes in shared memory, notes over a socket.
 
-In: as `sockets`; the window is memory without a name (`shared_window`). Out: a `Transport`. The
-address says where the window can be mapped. A peer on another host, also one that only goes by
-another name, is reached by the socket alone, so this transport is for both.
+In: the same as for `sockets`; the window is memory without a name (`shared_window`). Out: a
+`Transport`. The address says where the window can be mapped. A peer on another host, or on this
+host under another name, is reached by the socket alone, so this transport serves both cases.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SharedMemoryTransport(SocketTransport):
         hear: Hear,
         lose: Lose,
     ) -> None:
-        """`outgoing` has all that will be put: for transports that register memory."""
+        """`outgoing` is the memory of all puts, for transports that register memory."""
         super().__init__(place, window, hear, lose)
         self._descriptor = descriptor
         self._host_id = f"{place.host} {_system_id()}"
@@ -61,7 +61,7 @@ class SharedMemoryTransport(SocketTransport):
 
     @property
     def address(self) -> str:
-        """Where the window is, and where the socket listens."""
+        """The place of the window, and the address at which the socket listens."""
         place = ""
         if self._descriptor >= 0:
             place = f"/proc/{os.getpid()}/fd/{self._descriptor}"
@@ -77,7 +77,7 @@ class SharedMemoryTransport(SocketTransport):
                     self._mapped[peer] = _map(place)
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
-        """Copy into the window of the peer, or send."""
+        """Copy the bytes into the window of the peer, or send them."""
         window = self._mapped.get(peer)
         if window is None:
             super().put(peer, offset, content, note)
@@ -86,7 +86,7 @@ class SharedMemoryTransport(SocketTransport):
             self.tell(peer, note)
 
     def close(self) -> None:
-        """Hang up, and let go of the windows of others."""
+        """Close the connections, and unmap the windows of peers."""
         super().close()
         self._mapped.clear()
         if self._descriptor >= 0:
@@ -103,7 +103,7 @@ def _map(place: str) -> WindowBytes:
 
 
 def _system_id() -> str:
-    """An id of this running system and its process namespace."""
+    """An id of this boot of the system and its process namespace."""
     try:
         with open(_BOOT) as stream:
             boot = stream.read().strip()

@@ -3,11 +3,11 @@
 In: a window, the address to listen at, a token. Out: a `Transport`.
 
 A frame is a head (kind, length of the note, offset, size), the note, the bytes. The thread of a
-connection reads the bytes into the window, then the note is heard. Every end sends a beat now and
-then, so that there is always something to acknowledge: if the other host's system does not do so,
-and nothing else comes from it, the cable is cut (`TCP_INFO`). A process that is busy or stopped is
-not taken for a cut, nor is a slow link: something comes over it all the time, and after a loss this
-system itself may wait before it tries again.
+connection reads the bytes into the window, and then delivers the note. Every end sends a beat at
+intervals, so that there is always something to acknowledge. If the other host's system acknowledges
+nothing, and nothing else arrives from it, the cable is cut (`TCP_INFO`). A busy or stopped process
+does not count as a cut, because its system still acknowledges. Nor does a slow link: bytes keep
+arriving over it, and after a loss this system itself may wait before it sends again.
 
 Source: Linux, `struct tcp_info`.
 """
@@ -44,7 +44,7 @@ _SAYS_WHY_S = 2.0
 _INFO = struct.Struct("@8B13I")
 _UNACKED, _DATA_SENT, _DATA_RECEIVED, _ACK_RECEIVED = 12, 17, 19, 20
 _TICK_S = 0.01
-"""Seconds: more than the error of the system's clock."""
+"""Seconds; more than the error of the system's clock."""
 
 
 class _PeerSocket:
@@ -54,12 +54,12 @@ class _PeerSocket:
         self.link = link
         self.sending = threading.Lock()
         self.why = ""
-        """Why it was given up; empty while it is used."""
+        """Why the connection was given up; empty while it is in use."""
         self._heard_s = 0.0
         self._tried_s: float | None = None
 
     def is_silent(self, limit_s: float, strangers: Collection[int] = ()) -> bool:
-        """Whether nothing has come for `limit_s` seconds, though something was sent since then.
+        """Whether nothing has arrived for `limit_s` seconds, although something was sent since.
 
         Bytes over the descriptors of `strangers` do not count.
         """
@@ -98,11 +98,11 @@ class SocketTransport:
 
     @property
     def address(self) -> str:
-        """`HOST PORT`: an IPv6 address has colons."""
+        """The text `HOST PORT`; separated by a space, since an IPv6 address has colons."""
         return f"{self._place.bind} {self._listener.port}"
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
-        """Call the peers whose names come later, and wait for the others to call."""
+        """Call the peers whose names sort later, and wait for calls of the others."""
         deadline = time.monotonic() + _CONNECT_S
         with self._changed:
             self._expected = {peer for peer in peers if peer < self._name}
@@ -113,7 +113,7 @@ class SocketTransport:
         with self._changed:
             while missing := sorted(self._expected - self._ways.keys()):
                 left = deadline - time.monotonic()
-                if left + _SAYS_WHY_S <= 0:  # a caller that fails knows better why
+                if left + _SAYS_WHY_S <= 0:  # a failing caller knows the reason better
                     raise TransportFault(missing[0], f"it has not called within {_CONNECT_S:.0f} s")
                 self._changed.wait(left + _SAYS_WHY_S)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -179,7 +179,7 @@ class SocketTransport:
             self._lose(peer, why)
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
-        """Send the bytes behind their note; the peer hears it when it has all of them."""
+        """Send the bytes after their note; the peer hears the note once it has all bytes."""
         self._send(peer, _HEAD.pack(_PUT, len(note), offset, content.nbytes) + note, content)
 
     def tell(self, peer: str, note: bytes) -> None:
@@ -228,7 +228,7 @@ class SocketTransport:
                         way.link.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections."""
         self._is_closed = True
         self._listener.close()
         for way in self._ways.values():
@@ -260,7 +260,7 @@ def _is_heard(link: socket.socket, limit_s: float, strangers: Collection[int]) -
 
 
 def _opened(descriptor: int) -> socket.socket:
-    """A descriptor of this process as a socket; raises `OSError` if it is none."""
+    """A descriptor of this process as a socket; raises `OSError` if it is not a socket."""
     own = os.dup(descriptor)
     try:
         return socket.socket(fileno=own)

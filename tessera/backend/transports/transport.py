@@ -1,19 +1,19 @@
 """The interface of every transport.
 
-In: bytes of one device, and a note. Out: the same bytes in the window of another device, and then
-the note.
+In: bytes of one device, and a note. Out: the same bytes in the window of another device, followed
+by the note.
 
 A *window* is memory of a device that others put into; it is registered once, when the transport is
-made. A put is one-sided: it needs nothing of the peer's program. Puts are not ordered among
-themselves, so a put carries its note, and the note is heard after its bytes are there. Launch
+made. A put is one-sided: the peer's program takes no part in it. Puts are not ordered among
+themselves, so a put carries its note, and the note is heard after its bytes have arrived. Launch
 programs decide which device puts where and when, and the checker proves them.
 
 - `address` is what others need to reach this device, as one line of text.
-- `connect` joins this device to others by their addresses, and is told every put that will come,
-  so that it can be prepared; afterwards nothing is allocated.
+- `connect` joins this device to others by their addresses, and gets the list of all planned puts to
+  prepare them; nothing is allocated afterwards.
 - `put` returns when the content may be changed again, `tell` at once.
 - `hear(peer, note)` is called by a thread of the transport, for one note of a peer at a time.
-- `lose(peer, why, is_cut=...)` is called once per peer, when no more can come from it.
+- `lose(peer, why, is_cut=...)` is called once per peer, when nothing more can arrive from it.
 - `close` may be called at any time, more than once; a put under way ends with `OSError`.
 """
 
@@ -31,10 +31,10 @@ Hear = Callable[[str, bytes], None]
 
 
 class Lose(Protocol):
-    """Hears that a peer is lost; `is_cut`: its process may run, but the link to it is cut."""
+    """Called when a peer is lost; `is_cut`: its process may run, but the link to it is cut."""
 
     def __call__(self, peer: str, why: str, *, is_cut: bool = False) -> None:
-        """Take note of it."""
+        """Handle the loss of a peer."""
 
 
 def lose_nothing(peer: str, why: str, *, is_cut: bool = False) -> None:
@@ -48,9 +48,9 @@ LONGEST_NOTE = 4096
 class TransportPlace:
     """The kind of a transport, its device and its address.
 
-    `name` is the name of the device, `host` of its host, `bind` the address to listen at. Peers of
-    a `run` prove its `token`. Every end sends a beat each `beat_s` seconds; a link without a sign
-    of its peer for `cut_s` seconds counts as cut.
+    `name` is the name of the device, `host` the name of its host, and `bind` the address to listen
+    at. Peers of a `run` prove its `token`. Every end sends a beat each `beat_s` seconds; a link
+    without a sign of its peer for `cut_s` seconds counts as cut.
     """
 
     kind: str = "tcp"
@@ -83,10 +83,10 @@ class Transport(Protocol):
         """Join this device to others; raises `TransportFault` if one cannot be reached."""
 
     def put(self, peer: str, offset: int, content: WindowBytes, note: bytes) -> None:
-        """Write into the window of a peer, and let it hear the note afterwards."""
+        """Write into the window of a peer, and send the note afterwards."""
 
     def tell(self, peer: str, note: bytes) -> None:
-        """Let a peer hear a note."""
+        """Send a note to a peer."""
 
     def close(self) -> None:
         """Close all links."""
