@@ -1,5 +1,5 @@
-"""Runs over several hosts: which device is where, what processes begin with, what hosts have.
+"""Runs over several hosts: assignment of devices, setup of processes, facts of hosts.
 
-In: a file of hosts and a plan. Out: assignments, and the main of a device's process. Imported by
-`driver`, `cli` and `report`.
+In: a file of hosts and a plan. Out: assignments, and the main function of a device's process.
+Imported by `driver`, `cli` and `report`.
 """

@@ -1,8 +1,8 @@
-"""Which device of a plan is on which host.
+"""Assigns the devices of a plan to hosts.
 
 In: a `HostTable` and a plan. Out: the host of each device that the plan uses, and a warning for
-each host without such a device. A host that lists `devices` has these; other hosts have the devices
-of the node with their name.
+each host without such a device. A host that lists `devices` gets these; any other host gets the
+devices of the node with its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tessera.ir.plan.plan import Plan, hosts_of
 
 
 def assign_hosts(table: HostTable, plan: Plan) -> dict[str, HostEntry]:
-    """The host of every device; raises if one has none, or two slices of a card have two."""
+    """The host of every device; raises if a device has none, or slices of one card have two."""
     nodes = hosts_of(plan)
     used = list(dict.fromkeys(d for r in plan.replicas for d in r.lowered.devices))
     listed = {device: host for host in table.hosts for device in host.devices}

@@ -1,8 +1,9 @@
 """`tessc cluster up` and `down`: a Ray cluster on the hosts of a file.
 
 In: a `HostTable`; a `RunningCluster`. Out: the cluster; how many processes were ended. The first
-host is the head. Every node is started by the command of its host, and given the token over its
-standard input: it is on no command line. What was started before a fault is ended again.
+host is the head. Every node is started by the command of its host, and gets the token over standard
+input, so that the token is on no command line. After a fault, nodes that were started are ended
+again.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def start_cluster(table: HostTable, tell: Tell, *, tokens: bool = True) -> Runni
             cluster = replace(cluster, address=answer.address, nodes=(*cluster.nodes, node))
             tell(f"{host.name}: a node runs at {host.address}")
     except BaseException:
-        # Also the host that has not answered: its node may still start.
+        # Includes the host that has not answered: its node may still start.
         stop_cluster(replace(cluster, nodes=tuple(begun)), tell)
         raise
     return cluster
@@ -75,7 +76,7 @@ def stop_cluster(cluster: RunningCluster, tell: Tell) -> list[TesseraError]:
 
 
 def _check_addresses(table: HostTable) -> None:
-    """Refuse equal addresses: Ray tells nodes apart by address."""
+    """Refuse equal addresses, since Ray tells nodes apart by address."""
     seen: dict[str, str] = {}
     for host in table.hosts:
         other = seen.setdefault(host.address, host.name)

@@ -1,8 +1,8 @@
 """The process of a device as an actor of a Ray cluster.
 
-In: an address to listen at, and a token. Out: a connection over which the driver talks to it as to
-any process of a device; Ray itself is not asked again until it ends. Ray imports this module on
-the node, so Tessera is installed there.
+In: an address to listen at, and a token. Out: a connection over which the driver talks to the actor
+as to any process of a device. Ray itself is not called again until the actor ends. Ray imports this
+module on the node, so Tessera must be installed there.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class DeviceActor:
-    """One device. Ray makes it an actor."""
+    """One device, which Ray runs as an actor."""
 
     def listen(self, bind: str) -> dict[str, object]:
-        """Listen at an address of this host; returns the port, the process and versions."""
+        """Listen at an address of this host; returns the port, the process id and versions."""
         self._listener = ProvedListener(bind)
         return {
             "port": self._listener.port,
@@ -38,7 +38,7 @@ class DeviceActor:
         }
 
     def serve(self, name: str, token: str, run: str) -> None:
-        """Take the call of the driver, which has the token; serve it until it hangs up."""
+        """Accept the call of the driver, which has the token; serve it until it hangs up."""
         # Ray hides GPUs from actors that request none; the plan says which GPUs to use.
         drop_empty(_VISIBLE)
         calls: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()

@@ -1,9 +1,9 @@
 """The process of one device on a host: `python -m tessera.driver.hosts.device_process`.
 
-In: messages on standard input. Out: messages on standard output. The first one has the plan; it is
-proved here before anything of it runs. After a release it waits for another plan; it ends with its
-channel, or when the driver has been silent for two minutes. Standard output carries messages alone:
-other output goes to standard error.
+In: messages on standard input. Out: messages on standard output. The first message has the plan,
+which is proved here before any part of it runs. After a release the process waits for another plan.
+It ends with its channel, or when the driver has been silent for two minutes. Standard output
+carries only messages: other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def standard_channel(hears: msgspec.json.Decoder[_Heard]) -> ControlChannel[_Hea
 
 
 def serve_channel(channel: ControlChannel[ToDevice]) -> None:
-    """Greet, take plans, prove and serve them, until the driver is gone."""
+    """Send a greeting, then receive, prove and serve plans until the driver is gone."""
     # Transfers and signs of life must not wait for a kernel to release the interpreter.
     sys.setswitchinterval(_SWITCH_S)
     busy = threading.Event()
@@ -87,7 +87,7 @@ def serve_channel(channel: ControlChannel[ToDevice]) -> None:
 def _serve(
     channel: ControlChannel[ToDevice], busy: threading.Event, last: GpuPart | None
 ) -> GpuPart | None:
-    """Serve one run; returns what stays on a GPU until the next run begins."""
+    """Serve one run; returns the part that stays on a GPU until the next run begins."""
     from tessera.backend.hosts.examined import be_examined
     from tessera.backend.hosts.host_worker import HostWorker
     from tessera.driver.hosts.sent_plan import received_model
@@ -127,7 +127,7 @@ def _serve_gpu(
     place = setup.place
     part = GpuPart(model, place.name, setup.options, hosts=setup.hosts, place=place)
     if last is not None:
-        last.leave()  # not before: to make a context anew takes seconds on a GPU that is busy
+        last.leave()  # not earlier: making a new context takes seconds on a busy GPU
     busy.set()
     GpuWorker(channel, part, beat_s=place.beat_s, orphan=lambda: os._exit(0)).serve()
     busy.clear()

@@ -1,8 +1,8 @@
-"""`tessc doctor --hosts`: what every host has, and how fast they reach each other.
+"""`tessc doctor --hosts`: facts of every host, and the speed of the links between them.
 
 In: `KeptHosts`. Out: a `HostsReport`. Every device that a host lists has a process; a host that
-lists none has one itself. Every pair of processes is measured in both directions, one after the
-other. A host that cannot be used has a problem in its row; the others are still measured.
+lists none has one process. Every pair of processes is measured in both directions, one pair at a
+time. A host that cannot be used has a problem in its row; the others are still measured.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ _MEASURE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """A process of a host: what it says of its host, or why it cannot be used.
+    """A process of a host: the facts that it reports, or why it cannot be used.
 
-    `clock_ahead_s` is by how much its clock is ahead of the driver's; runs do not depend on it.
+    `clock_ahead_s` is the number of seconds that its clock is ahead of the driver's; runs do not
+    depend on it.
     """
 
     name: str
@@ -76,7 +77,7 @@ class HostsReport:
 
     @property
     def is_fine(self) -> bool:
-        """Whether every host can take part and reaches every other one."""
+        """Whether every host can take part and reaches every other host."""
         whole = len(self.ways) == len(self.facts) * (len(self.facts) - 1)
         return whole and not any(fact.problem for fact in self.facts)
 

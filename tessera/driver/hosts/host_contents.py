@@ -1,8 +1,8 @@
 """Weights from files on this host, checked against digests from the driver.
 
-In: names, digests, and a path on this host: of a file of arrays, or of a folder with several, which
-may be a checkpoint. Out: the bytes. A missing array, or one with other bytes, is an error that
-names the host and the path.
+In: names, digests, and a path on this host: a file of arrays, or a folder with several such files,
+which may be a checkpoint. Out: the bytes. A missing array, or an array with other bytes, is an
+error that names the host and the path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def own_contents(
 ) -> dict[str, Bytes]:
     """The arrays with these names and digests, from files of this host.
 
-    `programs` say which tensor of a checkpoint is which weight, where the names are not the same.
+    `programs` map tensors of a checkpoint to weights if their names differ.
     """
     if not wanted:
         return {}
@@ -63,7 +63,7 @@ def _ways(path: str, programs: Sequence[Program], opened: ExitStack) -> list[_Wa
         opened.callback(arrays.close)
         ways.append((arrays.sizes, arrays.read))
     if os.path.isdir(path):
-        # If it is no checkpoint, arrays are found by their names alone.
+        # If it is not a checkpoint, arrays are found by their names alone.
         with suppress(TesseraError):
             checkpoint = open_checkpoint(path)
             opened.callback(checkpoint.close)
@@ -82,7 +82,7 @@ def _files(path: str) -> list[str]:
 
 
 def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Bytes:
-    """Of the arrays with a name, the one with the driver's bytes."""
+    """Among the arrays with a name, the one with the driver's bytes."""
     contents = [np.array(read(name)) for names, read in ways if name in names]
     if not contents:
         raise _bad(host, path, f"have no array `{name}`")

@@ -5,8 +5,8 @@
             with tessera.Runtime(plan, hosts=hosts) as runtime:
                 ...
 
-In: a file of hosts. Out: what `hosts=` of runs and runtimes takes. A run that ends without a fault
-leaves its processes here, and the next run uses them before it starts others.
+In: a hosts file. Out: the value for `hosts=` of runs and runtimes. A run that ends without a fault
+returns its processes here, and the next run uses them before it starts others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEVICE_MODULE = "tessera.driver.hosts.device_process"
 
 
 def device_pool() -> LinkPool:
-    """Processes of devices, started by the commands of their hosts."""
+    """A pool of device processes, started by the commands of their hosts."""
     return LinkPool(partial(CommandProcess, module=DEVICE_MODULE))
 
 
@@ -48,14 +48,14 @@ class KeptHosts:
     ) -> None:
         """Read the file; a process starts when a run needs it.
 
-        With `address` it is an actor of the Ray cluster there: `HOST:PORT`, `auto`, or a file of
-        `tessc cluster up`. Nothing of the cluster is ended.
+        With `address`, the process is an actor of that Ray cluster: `HOST:PORT`, `auto`, or a file
+        of `tessc cluster up`. The cluster itself is never ended.
         """
         self.table = read_hosts(os.fspath(path))
         if address is None:
             self.pool = device_pool()
             self._close = weakref.finalize(self, self.pool.close)
-            return  # no cluster, and none of its packages
+            return  # no cluster, so its packages are not needed
         from tessera.driver.hosts.ray_launcher import RayLauncher
 
         launcher = RayLauncher(find_cluster(os.fspath(address)))
@@ -64,11 +64,11 @@ class KeptHosts:
         self._close = weakref.finalize(self, partial(_leave, self.pool, launcher))
 
     def processes(self) -> list[int]:
-        """The processes that wait for a run, as this machine numbers them."""
+        """The ids, on this machine, of the processes that wait for a run."""
         return self.pool.processes()
 
     def close(self) -> None:
-        """End the processes; those of a run that goes on end with it."""
+        """End the waiting processes; the processes of a current run end with that run."""
         self._close()
 
     def __enter__(self) -> Self:

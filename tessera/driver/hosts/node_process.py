@@ -1,8 +1,8 @@
 """A process on a host that starts a node of a Ray cluster there, or ends one.
 
-In: a message on standard input. Out: a message on standard output. The node goes on when this
-process has ended: `ray start --block` in a session of its own, with a mark in its environment that
-all its processes inherit, so that `down` finds them and no others.
+In: a message on standard input. Out: a message on standard output. The node continues after this
+process has ended: it is `ray start --block` in a session of its own, with a mark in its environment
+that all its processes inherit, so that `down` finds exactly these processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STARTED = "Ray runtime started"
 _LATE = "timed out during startup"
 _STORE_BYTES = 100_000_000
 # On a busy machine the helpers of Ray start more slowly than Ray waits for them, above all those
-# that have to report their port. Given ports and this limit avoid that.
+# that have to report their port. Fixed ports and this limit avoid that.
 _PATIENT = {"RAY_agent_register_timeout_ms": "100000"}
 _PORTS = (
     "--dashboard-agent-grpc-port",
@@ -45,7 +45,7 @@ _PORTS = (
 
 
 class NodeUp(Message, frozen=True):
-    """To a host: start a node. Without an address of a cluster it is the head of a new one."""
+    """To a host: start a node. Without a cluster address, it is the head of a new cluster."""
 
     bind: str
     address: str
@@ -61,14 +61,14 @@ class NodeDown(Message, frozen=True):
 
 
 class NodeRuns(Message, frozen=True):
-    """From a host: the address of the cluster, and the process that keeps the node."""
+    """From a host: the address of the cluster, and the id of the process that keeps the node."""
 
     address: str
     pid: int
 
 
 class NodeFailed(Message, frozen=True):
-    """From a host: no node runs. `is_late`: Ray gave up waiting; `install`: it is not installed."""
+    """From a host: no node runs. `is_late`: Ray gave up waiting; `install`: Ray is missing."""
 
     why: str
     is_late: bool = False
@@ -76,7 +76,7 @@ class NodeFailed(Message, frozen=True):
 
 
 class NodeEnded(Message, frozen=True):
-    """From a host: how many processes were ended."""
+    """From a host: the number of processes that were ended."""
 
     ended: int
 
@@ -88,7 +88,7 @@ FROM_NODE: msgspec.json.Decoder[Hello | NodeRuns | NodeFailed | NodeEnded] = msg
 
 
 def main() -> None:
-    """Do what the driver says, once."""
+    """Serve the message of the driver, once."""
     channel = standard_channel(TO_NODE)
     with suppress(ChannelClosed):
         channel.start()
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def _up(asked: NodeUp) -> NodeRuns | NodeFailed:
-    """Start a node; once more if Ray gave up waiting for its helpers."""
+    """Start a node; try once more if Ray gave up waiting for its helpers."""
     try:
         import ray  # noqa: F401
     except ImportError:
@@ -150,7 +150,7 @@ def _start(asked: NodeUp) -> NodeRuns | NodeFailed:
 
 
 def _down(asked: NodeDown) -> NodeEnded:
-    """End the processes of a node, and what they wrote; how many there were."""
+    """End the processes of a node, and remove their files; returns the number of processes."""
     ended = _end_all(asked.mark)
     for left in Path(tempfile.gettempdir()).glob(_folder(asked.mark) + "*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -162,7 +162,7 @@ def _folder(mark: str) -> str:
 
 
 def _end_all(mark: str) -> int:
-    """End all processes with a mark, with SIGTERM and then SIGKILL; how many there were."""
+    """End all processes with a mark, by SIGTERM and then SIGKILL; returns their number."""
     sessions: set[int] = set()
     began = _members(mark, sessions)
     for pid in began:
@@ -182,7 +182,8 @@ def _end_all(mark: str) -> int:
 def _members(mark: str, sessions: set[int]) -> list[int]:
     """The processes of a node: those with the mark, and those of their sessions.
 
-    Helpers of Ray write their title over their environment; they have the session of the others.
+    Helpers of Ray overwrite their environment with their title, but share the session of the
+    others.
     """
     wanted = f"{MARK}={mark}".encode()
     found: dict[int, int] = {}
@@ -198,7 +199,7 @@ def _members(mark: str, sessions: set[int]) -> list[int]:
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether a process has ended and waits for its parent (a zombie), or is gone."""
+    """Whether a process is gone, or has ended and waits for its parent (a zombie)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

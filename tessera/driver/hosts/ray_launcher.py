@@ -1,10 +1,10 @@
-"""Processes of devices as actors of a Ray cluster that is there.
+"""Device processes as actors of an existing Ray cluster.
 
-In: the address of the cluster. Out: a launcher, for `LinkPool`. An actor is placed on the node that
-has the label `tessera-host` with the name of the host, or else on the one with its address. The
-driver then calls it, and both prove a token that went through Ray: from then on everything goes
-over that connection, and no call of Ray belongs to a request. Nothing of the cluster is ended but
-the actors that were started here.
+In: the address of the cluster. Out: a launcher, for `LinkPool`. An actor is placed on the node
+whose label `tessera-host` is the name of the host, or else on the node with the address of the
+host. The driver then connects to it, and both prove a token that was sent through Ray. From then on
+all messages use that connection, and no request makes a call of Ray. Only actors that were started
+here are ended, never the cluster.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _GREET_S = 10.0
 
 
 def label_of(name: str) -> str:
-    """The label of a host's node; a digest if the name has letters that Ray does not accept."""
+    """The label of a host's node; a digest if the name has characters that Ray does not accept."""
     if _PLAIN.match(name):
         return name
     return "x" + hashlib.sha256(name.encode()).hexdigest()[:16]
 
 
 class RayDevice:
-    """An actor, seen from the driver."""
+    """An actor, as the driver sees it."""
 
     def __init__(self, ray: ModuleType, actor: Any, link: socket.socket, pid: int) -> None:
         self.pid = pid
@@ -56,25 +56,25 @@ class RayDevice:
         self._is_ended = False
 
     def served_by(self, serving: Any) -> None:
-        """Set the call of Ray that ends with it."""
+        """Set the Ray call that ends with the actor."""
         self._serving = serving
 
     @property
     def source(self) -> int:
-        """The connection."""
+        """The descriptor of the connection."""
         return self._link.fileno()
 
     @property
     def target(self) -> int:
-        """The connection."""
+        """The descriptor of the connection."""
         return self._link.fileno()
 
     def poll(self) -> int | None:
-        """1 if Ray says that it has ended."""
+        """1 if Ray reports that the actor has ended."""
         return 1 if self._is_over(0.0) else None
 
     def wait(self, limit_s: float) -> str:
-        """How it has ended, as the rest of a sentence."""
+        """How the actor ended, as the rest of a sentence."""
         if not self._is_over(limit_s):
             return "has closed its channel"
         try:
@@ -90,7 +90,7 @@ class RayDevice:
             return True
 
     def said(self) -> str:
-        """The last line of what Ray says of it."""
+        """The last line of Ray's message about the actor."""
         if self._is_over(0.0):
             try:
                 self._ray.get(self._serving, timeout=_REACH_S)
@@ -104,12 +104,12 @@ class RayDevice:
             self._link.shutdown(socket.SHUT_RD)
 
     def close_target(self) -> None:
-        """Hang up."""
+        """Close the writing end, so that the actor ends."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
 
     def end(self, limit_s: float) -> None:
-        """End it."""
+        """End the actor."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -121,7 +121,7 @@ class RayDevice:
 
 
 class RayLauncher:
-    """Starts actors on a cluster. `close` leaves the cluster, which goes on."""
+    """Starts actors on a cluster. `close` leaves the cluster running."""
 
     def __init__(self, cluster: RunningCluster) -> None:
         """Join the cluster; raises one error if that fails."""
@@ -147,7 +147,7 @@ class RayLauncher:
                 raise _refused(f"no cluster answers at `{address}`: {reason}") from None
         _hush()
         answers: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
-        # If only one end speaks TLS, Ray tries for minutes.
+        # If only one end uses TLS, Ray tries for minutes.
         threading.Thread(target=self._init, args=(answers,), daemon=True).start()
         try:
             answer = answers.get(timeout=_JOIN_S)
@@ -175,7 +175,7 @@ class RayLauncher:
         return () if kind is None else (kind,)
 
     def _init(self, answers: queue.SimpleQueue[Exception | None]) -> None:
-        """Join; the answer says why not, if that cannot be."""
+        """Join the cluster; the answer is the error, or None."""
         try:
             self._prove_token()
             self._ray.init(
@@ -190,7 +190,7 @@ class RayLauncher:
             answers.put(None)
 
     def _prove_token(self) -> None:
-        """Ask the cluster once: `ray.init` asks again for half a minute if the token is wrong."""
+        """Query the cluster once: with a wrong token, `ray.init` would retry for half a minute."""
         try:
             setup = importlib.import_module(f"{_PRIVATE}.authentication.authentication_token_setup")
             setup.ensure_token_if_auth_enabled(create_token_if_missing=False)
@@ -201,10 +201,10 @@ class RayLauncher:
         except self._wrong_token:
             raise
         except Exception:
-            return  # another version of Ray, or `ray.init` says why
+            return  # another version of Ray, or `ray.init` reports the reason
 
     def __call__(self, host: HostEntry) -> RayDevice:
-        """An actor on the node of a host, connected."""
+        """A connected actor on the node of a host."""
         ray = self._ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -280,7 +280,7 @@ def _ray() -> ModuleType:
 
 
 def _hush() -> None:
-    """Stop Ray from writing about dead processes to standard output, which is for data.
+    """Stop Ray from reporting dead processes on standard output, which is for data.
 
     The fault of a run reports them. Ray has no setting for it.
     """

@@ -1,7 +1,8 @@
-"""A cluster that runs: where it is, its token, and the nodes that `tessc cluster up` started.
+"""A running cluster: its address, its token, and the nodes that `tessc cluster up` started.
 
 In: an address as typed, or a file that `tessc cluster up` wrote. Out: a `RunningCluster`, and its
-text. The file has the token and commands: it is as secret as one, and as trusted as the other.
+text. The file has the token and commands, so it has to be kept secret, and only a trusted file may
+be used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ClusterNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningCluster:
-    """A cluster. Without a token, Ray looks for one; without nodes, others have started it."""
+    """A cluster. Without a token, Ray looks for one; without nodes, Tessera did not start it."""
 
     address: str
     token: str = ""
@@ -61,7 +62,7 @@ class _NodeRow(msgspec.Struct, frozen=True):
 
 
 class _ClusterFile(msgspec.Struct, frozen=True):
-    """The file of a cluster, as it is written."""
+    """The format of a cluster file."""
 
     schema: Literal["tessera-cluster/1"]
     address: str
@@ -70,7 +71,7 @@ class _ClusterFile(msgspec.Struct, frozen=True):
 
 
 def cluster_text(cluster: RunningCluster) -> str:
-    """The file of a cluster."""
+    """The text of a cluster file."""
     rows = tuple(
         _NodeRow(n.host.name, n.host.command, n.host.address, n.host.python, n.pid, n.mark)
         for n in cluster.nodes
@@ -80,7 +81,7 @@ def cluster_text(cluster: RunningCluster) -> str:
 
 
 def parse_cluster(text: str, name: str) -> RunningCluster:
-    """The cluster of a file."""
+    """The cluster that a file describes."""
     try:
         record = msgspec.json.decode(text.encode(), type=_ClusterFile)
     except (ValueError, RecursionError):
@@ -101,13 +102,13 @@ def parse_cluster(text: str, name: str) -> RunningCluster:
 
 
 def check_free(path: str) -> None:
-    """Raise if a file describes a cluster: only this file can end it."""
+    """Raise if a file describes a cluster, since only this file can end that cluster."""
     if not os.path.exists(path):
         return
     try:
         parse_cluster(read_source(path).text, path)
     except TesseraError:
-        return  # another file; its writer checks whether it may be replaced
+        return  # another kind of file; its writer checks whether it may be replaced
     raise bad_cluster(
         f"`{path}` is the file of a cluster that may run",
         f"`tessc cluster down {path}` ends it and removes the file; or write another with `-o`",

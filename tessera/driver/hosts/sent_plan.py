@@ -1,8 +1,9 @@
 """The plan that is sent to a device: its text, and the contents that the device holds.
 
 In: an open plan, on the driver; a record and its bytes, on a host. Out: the record; a `Model` that
-was proved again on that host. A plan from anywhere runs no code there: it is text, and is read,
-analysed and proved as by `tessc check`. Contents of weights that decide accesses come along.
+was proved again on that host. A plan from any source runs no code of its own there: it is text, and
+is read, analysed and proved as by `tessc check`. The contents of weights that accesses depend on
+are sent with it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _KEPT = 32
 
 
 class SentPlan:
-    """A plan to be sent; it is printed once."""
+    """A plan to be sent; its text is made once."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class SentPlan:
                 self._contents.append(weights[program.buffers[known.buffer].name])
 
     def describe(self, part: Model, device: str) -> tuple[PlanPart, list[Bytes]]:
-        """The message for a device, which holds this part of the model, and its bytes."""
+        """The message for a device with this part of the model, and the message's parts."""
         path = self._host_of[device].contents
         own = [n for n in sorted(part.weights) if path and self._is_from_file(n)]
         described = PlanPart(
@@ -85,7 +86,7 @@ class SentPlan:
 
 
 def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
-    """The model that a host is sent, once its plan is proved; raises `TesseraError` otherwise."""
+    """The model sent to a host, once its plan is proved; raises `TesseraError` otherwise."""
     coming = iter(parts)
     plan = parse_plan(next(coming).tobytes().decode())
     known = [
@@ -119,7 +120,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
 def _analysed(
     name: str, text: str, known: tuple[KnownContents, ...]
 ) -> tuple[Program, KernelGraph]:
-    """A trace, analysed; remembered for later plans of this process."""
+    """An analysed trace, remembered for later plans of this process."""
     program, _ = read_program(Source(name, text))
     program = replace(program, known=known)
     return program, AnalysisManager(program).get(Dependences).graph
