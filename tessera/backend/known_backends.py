@@ -1,7 +1,8 @@
-"""The backends that run launch programs: a row each.
+"""The backends that run launch programs, one row per backend.
 
-In: a word. Out: what `--map` may name for it, and how reports call it. Imported by `driver.run`,
-`report` and `cli`, also for `--help`: what makes a backend is in `driver.run.backends`.
+In: the name of a backend. Out: the targets that `--map` accepts for it, and its name in reports.
+Imported by `driver.run`, `report` and `cli`, also for `--help`, so the constructors of backends are
+in `driver.run.backends`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from enum import StrEnum
 
 
 class BackendName(StrEnum):
-    """Where requests run; `AUTO` takes GPUs if there are any, else the CPU backend.
+    """The backend of a run; `AUTO` takes GPUs if there are any, otherwise the CPU backend.
 
-    A row: the word for `--backend`; a regular expression of what may stand for a device of a plan
-    in `--map`, which begins with that word; whether that is a GPU of this machine; what reports
-    call it.
+    A row has the word for `--backend`; a regular expression for the targets that `--map` accepts,
+    which begin with that word; whether such a target is a GPU of this machine; and the name in
+    reports.
     """
 
     target: str
@@ -37,5 +38,5 @@ KNOWN_BACKENDS = tuple(name for name in BackendName if name is not BackendName.A
 
 
 def gpu_target(ordinal: int | str, sms: int, *, is_whole: bool) -> str:
-    """`cuda:0`, or `cuda:0:84sm` for so many SMs of it."""
+    """The target `cuda:0`, or `cuda:0:84sm` for a slice of 84 SMs."""
     return f"cuda:{ordinal}" if is_whole else f"cuda:{ordinal}:{sms}sm"

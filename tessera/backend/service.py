@@ -1,24 +1,24 @@
-"""What every backend that runs launch programs is given, does and gives back.
+"""The contract of every backend that runs launch programs: inputs, behavior and results.
 
 In: nothing. Out: records and the protocol `Backend`. `backend.host_loop.dispatch` drives a backend:
-it assigns slots, keeps the order of lanes, holds callers back, and watches the clock; a backend
-only starts requests and says when they are done.
+it assigns slots, keeps the order of lanes, applies back-pressure to callers, and watches the clock.
+A backend only starts requests and reports when they are done.
 
 A backend is made with a `Model` and `BackendOptions`; making it loads modules and weights, sets
-every lane's states, and allocates all that it will ever need. It raises `TesseraError` with exit
-code 4 if a device is missing, 6 if memory runs out.
+every lane's states, and allocates all memory that it will ever need. It raises `TesseraError` with
+exit code 4 if a device is missing, 6 if memory runs out.
 
-- `begin(request)` hands a request to the devices, and returns without waiting for them. Its slot
-  has fewer than `depth` requests under way, and no other slot has one of its lane. Requests of a
-  slot run one after the other, in the order in which they were begun. The bytes of the inputs
-  stay unchanged and alive until the request is collected.
-- `collect(timeout_s)` waits until a request is done and returns all that are.
-- Both are called by one thread at a time each, but may be called at the same time. `collect` is
+- `begin(request)` hands a request to the devices, and returns without waiting for them. The slot of
+  the request has fewer than `depth` requests under way, and no other slot has a request of its lane
+  under way. Requests of a slot run one after the other, in the order in which they were begun. The
+  bytes of the inputs stay unchanged and alive until the request is collected.
+- `collect(timeout_s)` waits until a request is done, and returns all requests that are done.
+- Each of the two is called by one thread at a time, but both may run at the same time. `collect` is
   always called by the same thread, unless the backend is a `PatientBackend`.
-- A fault on any device ends the backend: what had finished before is still collected, then
-  `collect` (or `begin`) raises a `ServiceFault`, and from then on only `close` may be called.
-- `close()` may be called at any time when neither of the two is running, more than once, and
-  after a fault. It leaves no process, no shared memory and no context behind.
+- A fault on any device ends the backend: requests that had finished are still collected, then
+  `collect` (or `begin`) raises a `ServiceFault`, and after that only `close` may be called.
+- `close()` may be called at any time when neither `begin` nor `collect` is running, more than once,
+  and after a fault. It leaves no process, no shared memory and no context behind.
 
 Source: decision records 0005 and 0010.
 """
@@ -40,7 +40,7 @@ from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import BufferId, LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
-"""The bytes of a buffer: flat, contiguous."""
+"""The bytes of a buffer: a flat, contiguous array."""
 
 DEFAULT_LIMIT_S = 60.0
 LONGEST_S = 1e6
@@ -49,10 +49,10 @@ LONGEST_S = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedTrace:
-    """A trace of the plan. `arches[step]` is the module variant that runs it, "" where none.
+    """A trace of the plan. `arches[step]` is the module variant that runs the step, "" if none.
 
-    `touched[step]` are the buffers that it may touch, by the analysis; needed if patterns are
-    written into memory (`BackendOptions.unwritten`).
+    `touched[step]` are the buffers that the step may touch, by the analysis; they are needed if
+    patterns are written into memory (`BackendOptions.unwritten`).
     """
 
     name: str
@@ -64,7 +64,7 @@ class ServedTrace:
 def served_traces(
     plan: Plan, replica: Replica, programs: Sequence[Program], graphs: Sequence[KernelGraph]
 ) -> tuple[ServedTrace, ...]:
-    """The traces of a plan with the variants that a replica runs, and what their steps touch."""
+    """The traces of a plan, with a replica's module variants and the buffers of each step."""
     placed = {placed_trace.trace: placed_trace for placed_trace in replica.traces}
     return tuple(
         ServedTrace(
@@ -81,12 +81,12 @@ def served_traces(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """One replica with all it needs to run; contents are the bytes of whole buffers by name.
+    """One replica with everything it needs to run; contents are bytes of whole buffers by name.
 
     `traces` are all traces of the plan: `LoweredTrace.trace` indexes them. `weights` has every
     weight and `states[lane]` every state of every trace (equal names are one buffer).
-    `fillings[trace]` has the outputs and temps for which the user gives contents; the others
-    begin as poison, and so does an output on the host.
+    `fillings[trace]` has the outputs and temps for which the user gives contents; all others begin
+    as poison, and so does an output on the host.
     """
 
     lowered: LoweredReplica
@@ -97,26 +97,27 @@ class Model:
 
 
 class CommonMemory:
-    """Memory that several backends of this process have together, by what it is for.
+    """Memory that several backends of this process share, by key.
 
-    Replicas of different policies have the weights of a device in one layout, and once.
+    Replicas of different policies have the weights of a device in the same layout, and share one
+    copy of them.
     """
 
     def __init__(self) -> None:
         self._held: dict[object, tuple[int, int]] = {}
 
     def has(self, key: object) -> bool:
-        """Whether it is allocated."""
+        """Whether the memory of a key is allocated."""
         return key in self._held
 
     def take(self, key: object, allocate: Callable[[], int]) -> int:
-        """Its address; the first call allocates it."""
+        """The address of the memory of a key; the first call allocates it."""
         address, users = self._held.get(key) or (allocate(), 0)
         self._held[key] = address, users + 1
         return address
 
     def give_back(self, key: object) -> bool:
-        """Drop a use; True if it was the last one, whose user frees the memory."""
+        """Drop a use; returns True if it was the last, whose user then frees the memory."""
         address, users = self._held.pop(key)
         if users > 1:
             self._held[key] = address, users - 1
@@ -125,14 +126,14 @@ class CommonMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOptions:
-    """How to run. A backend ignores what it has no use for.
+    """Options of a run. A backend ignores options that do not apply to it.
 
-    `targets` says what stands for a device of the plan: `cuda:0`, `cuda:0:84sm` (a slice), `cpu`.
-    `common` has weights of other replicas; those of a device are there as `common_as` says.
-    `memory_bytes` is what the areas of a device may take. `throttle_bytes_per_s` slows down
-    transfers between devices. `timeline` asks for an event per operation; with `rows`, for one per
-    row of steps that nothing holds up, and none for when the host's bytes moved: that takes less.
-    `unwritten` has patterns written into the place of a buffer when a request first uses it.
+    `targets` has the target of each device of the plan: `cuda:0`, `cuda:0:84sm` (a slice), `cpu`.
+    `common` has weights that replicas share; `common_as` has the key of each device there.
+    `memory_bytes` is the limit on the areas of each device. `throttle_bytes_per_s` slows down
+    transfers between devices. `timeline` requests an event per operation; with `rows`, an event per
+    row of steps without a wait between them, and no times of transfers with the host, which costs
+    less. `unwritten` writes patterns into the place of a buffer when a request first uses it.
     """
 
     targets: Mapping[str, str] = field(default_factory=dict)
@@ -148,10 +149,10 @@ class BackendOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBytes:
-    """The bytes of an input in the memory of a GPU, as `Backend.locate` has found them.
+    """The bytes of an input in GPU memory, as found by `Backend.locate`.
 
-    `type_name` is NumPy's, or empty. `ready` is what a stream has to wait for before it reads them;
-    `keep` keeps them alive.
+    `type_name` is NumPy's name of the type, or empty. A stream has to wait for `ready` before it
+    reads the bytes; `keep` keeps them alive.
     """
 
     address: int
@@ -163,10 +164,10 @@ class DeviceBytes:
 
 @dataclass(frozen=True, slots=True)
 class EarlierOutput:
-    """An input that is an output of the request before in its lane, by the name of that.
+    """An input that is an output of the previous request in its lane, by the name of the output.
 
-    The devices fetch it themselves: the host may hand the request over before it knows it. For
-    backends on GPUs of one process, with room for two requests in a slot.
+    The devices fetch it themselves: the host may hand the request over before it has the output.
+    For backends on GPUs of one process, with room for two requests in a slot.
     """
 
     name: str
@@ -177,12 +178,13 @@ InPlace = Mapping[str, DeviceBytes | EarlierOutput]
 
 @dataclass(slots=True, kw_only=True)
 class Request:
-    """A request to start: which trace, where, and the bytes of every input by name.
+    """A request to start: its trace, slot and lane, and the bytes of every input by name.
 
-    Those `in_place` are, or will be, where GPUs find them; all others in the memory of the host.
-    `number` and `slot` may be -1 until it begins; from then on it does not change. Neither it nor
-    `Completion` is frozen, since one of each is made per request. Emitted programs have their own
-    `Request`, the same thing with pinned memory (`backend.cuda.emitted.common`).
+    Inputs `in_place` are, or will be, in memory that GPUs read; all others are in host memory.
+    `number` and `slot` may be -1 until the request begins; from then on it does not change. Neither
+    `Request` nor `Completion` is frozen, because each request makes one of each and frozen records
+    are slower to make. Emitted programs have their own `Request`, with pinned memory
+    (`backend.cuda.emitted.common`).
     """
 
     number: int
@@ -195,10 +197,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
-    """An operation that took place. Nanoseconds of one clock for all devices of the backend.
+    """An operation that took place. Times are nanoseconds of one clock for all devices.
 
-    `name` is what to show: a kernel's name, `memset`, `send x to b`. `bytes` are those moved, to or
-    from `peer`, a device or the host.
+    `name` is the displayed name: a kernel's name, `memset`, `send x to b`. `bytes` is the number of
+    bytes moved to or from `peer`, which is a device or the host.
     """
 
     device: str
@@ -215,11 +217,12 @@ class TimelineEvent:
 
 @dataclass(slots=True, kw_only=True)
 class Completion:
-    """A request that is done on every device: its outputs by name, and what it took.
+    """A request that is done on every device: its outputs by name, and its times.
 
-    Words of `pointers` records in outputs mean nothing here: no device sends its addresses.
-    `started_ns` and `ended_ns` are of the clock of the events. A request starts when the devices
-    have it and the one before it in its slot has ended: time behind that one does not count.
+    Words of `pointers` records in outputs have no meaning here: no device sends its addresses.
+    `started_ns` and `ended_ns` are times of the clock of the events. A request starts when the
+    devices have it and the previous request of its slot has ended: time spent in the queue of the
+    slot does not count.
     """
 
     request: int
@@ -231,9 +234,9 @@ class Completion:
 
 
 class ServiceFault(TesseraError):
-    """A run that stopped: on which device, in which request and launch, where they are known.
+    """A run that stopped; names the device, the request and the launch, if they are known.
 
-    The diagnostic carries the PTX line, where it is known, as its primary span.
+    The primary span of the diagnostic is the PTX line, if it is known.
     """
 
     def __init__(
@@ -263,18 +266,18 @@ class Backend(Protocol):
 
     @property
     def depth(self) -> int:
-        """How many requests may be under way in a slot."""
+        """The number of requests that may be under way in a slot."""
 
     def begin(self, request: Request) -> None:
         """Start a request."""
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
-        """Requests that have become done, in that order; none if the time runs out first."""
+        """Requests that are newly done, in that order; none if the time runs out first."""
 
     def progress(self) -> Mapping[int, object]:
-        """By number, a mark per request under way that changes when a device does anything for it.
+        """By request number, a mark that changes when a device does anything for the request.
 
-        A request behind another one of its slot may be left out. For the collecting thread.
+        A request queued behind another of its slot may be left out. For the collecting thread.
         """
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:
@@ -293,26 +296,27 @@ class Backend(Protocol):
         """
 
     def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs, by buffer name; none has addresses."""
+        """Set states of a lane without a running request, by name; they hold no addresses."""
 
     def close(self) -> None:
-        """Stop at once and give everything back."""
+        """Stop at once and release everything."""
 
 
 @runtime_checkable
 class ChainingBackend(Backend, Protocol):
-    """A backend whose requests can take an output of the one before (`EarlierOutput`)."""
+    """A backend whose requests can take an output of the previous request (`EarlierOutput`)."""
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
-        """Prepare for such requests of a trace, with these inputs, so that none waits later."""
+        """Prepare such requests of a trace, with these inputs, so that none waits later."""
 
 
 @runtime_checkable
 class PatientBackend(Backend, Protocol):
-    """A backend that allows any thread to wait for its requests."""
+    """A backend whose requests any thread may wait for."""
 
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until there is something to collect, at most `timeout_s`; whether there is.
+        """Sleep at most `timeout_s` seconds for something to collect; returns whether there is.
 
-        For the thread that may collect. It changes nothing, and an interrupt may end it.
+        For the thread that has the turn to collect. It changes nothing, and an interrupt may end
+        it.
         """

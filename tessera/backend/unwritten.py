@@ -1,16 +1,16 @@
-"""Patterns for memory that nothing has written, in a run that is verified.
+"""Patterns for unwritten memory in a verified run.
 
-In: a request, a device, a buffer and bytes of it. Out: these bytes. They differ by all of that, and
-between a run and what it is compared with (`ComparedSide`) in every single byte, so that a result
-that depends on memory that nothing has written does not come out the same. What a plan knows to be
-read before a step writes it is no such memory: a `Fill` has written it, with the same on both
-sides. The CUDA backend makes the same bytes in place (`fill_unwritten` in
+In: a request, a device, a buffer and a byte range of it. Out: the bytes of the range. The bytes
+depend on all of these, and every single byte differs between a run and its comparison
+(`ComparedSide`), so a result that depends on unwritten memory differs too. Bytes that a plan knows
+to be read before a step writes them are not unwritten: a `Fill` has written them, with the same
+values on both sides. The CUDA backend generates the same bytes in place (`fill_unwritten` in
 `backend/cuda/helpers.cu`).
 
-Values are neither NaN nor infinite in any format, so that what is multiplied by zero is gone, and
-large enough that no sum swallows them: a byte is a sign, `100`, three bits of a hash, and the side.
-Of every four runs of 16 bytes one is zero in the run and another one in what it is compared with,
-for what only asks whether something is zero.
+Values are neither NaN nor infinite in any format, so that a product with zero is zero, and large
+enough that no sum rounds them away: a byte is a sign, `100`, three bits of a hash, and the side. Of
+every four groups of 16 bytes, one is zero in the run and another one is zero in the comparison, to
+detect code that only tests for zero.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BY_WORD, _BY_RUN = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 
 
 class ComparedSide(IntEnum):
-    """Whose memory it is: of a run, or of what it is compared with."""
+    """Whose memory it is: that of a run, or that of its comparison."""
 
     RUN = 0
     ONE_DEVICE = 1
@@ -49,7 +49,7 @@ def device_key(device: str) -> int:
 def unwritten_bytes(
     side: ComparedSide, request: int, device: int, buffer: int, start: int, end: int
 ) -> npt.NDArray[np.uint8]:
-    """Bytes of a buffer; device and buffer by their keys."""
+    """Bytes of a buffer; `device` and `buffer` are keys."""
     common = _mixed(np.array([(request ^ buffer) & 0xFFFFFFFF], np.uint32))
     own = _mixed(common ^ np.uint32(device))
     first, last = start // _RUN, -(-end // _RUN)
@@ -63,7 +63,7 @@ def unwritten_bytes(
 
 
 def filled_ranges(lowered: LoweredReplica) -> dict[tuple[int, BufferId], Bytes]:
-    """By trace and buffer the bytes that a plan fills, on whatever device."""
+    """By trace and buffer, the bytes that a plan fills on any device."""
     filled: dict[tuple[int, BufferId], Bytes] = {}
     for trace in lowered.traces:
         for program in trace.programs:
@@ -75,7 +75,7 @@ def filled_ranges(lowered: LoweredReplica) -> dict[tuple[int, BufferId], Bytes]:
 
 
 def ranges_without_words(program: Program, buffer: Buffer) -> list[tuple[int, int]]:
-    """All bytes of a buffer but the words that hold addresses, which are put there beforehand."""
+    """All byte ranges of a buffer except its address words, which are written beforehand."""
     words = sorted(
         word.offset
         for table in program.pointer_tables
