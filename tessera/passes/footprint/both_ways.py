@@ -1,11 +1,12 @@
-"""Writes that happen whichever way a branch goes that depends on data.
+"""Writes that happen on both sides of a branch that depends on data.
 
-In: what each thread surely writes on one side of a branch, and what it surely writes on the other
-(or under a predicate, and under its opposite). Out: what it writes on both, thread by thread: one
-thread may take one side and its neighbour the other, so bytes of two threads never add up.
+In: the bytes that each thread surely writes on one side of a branch, and those that it surely
+writes on the other (or under a predicate, and under its negation). Out: the bytes that it writes on
+both sides, thread by thread. One thread may take one side and its neighbour the other, so bytes of
+two threads are never combined.
 
-Pairs are looked for among writes whose lowest addresses are near; a pair that is missed is a
-write that stays uncertain, nothing worse.
+The search for pairs only compares writes whose lowest addresses are near. A missed pair is safe:
+the write stays uncertain.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _MOST_ELEMENTS = 1 << 22
 class SureWrite:
     """`width` bytes at one exact address per thread, by the threads that surely write them.
 
-    `lo` is the address of the CTA whose digits are 0, `slopes` how it grows with them.
+    `lo` is the address in the CTA whose digits are 0; `slopes` says how it grows with the digits.
     """
 
     index: int
@@ -45,13 +46,13 @@ class SureWrite:
 
 @dataclass(slots=True)
 class Side:
-    """The sure writes of one side; past a limit, later ones are left out."""
+    """The sure writes of one side; past a limit, later writes are left out."""
 
     writes: list[SureWrite] = field(default_factory=list)
     elements: int = 0
 
     def add(self, write: SureWrite) -> None:
-        """Note a write of this side."""
+        """Add a write of this side."""
         if len(self.writes) < _MOST and self.elements < _MOST_ELEMENTS:
             self.writes.append(write)
             self.elements += write.lo.size + write.sure.size
@@ -59,19 +60,19 @@ class Side:
 
 @dataclass(slots=True)
 class Guarded:
-    """Writes under a predicate and under its opposite, while the predicate keeps its value."""
+    """Writes under a predicate and under its negation, while the predicate keeps its value."""
 
     value: Lanes
     sides: tuple[Side, Side] = field(default_factory=lambda: (Side(), Side()))
 
     def copy(self) -> Guarded:
-        """The same, to be added to on one side of a branch."""
+        """A copy that one side of a branch may add to."""
         first, second = (Side(list(side.writes), side.elements) for side in self.sides)
         return Guarded(self.value, (first, second))
 
 
 def common_writes(first: Side, second: Side) -> Iterator[SureWrite]:
-    """What every thread writes on both sides, as writes of the first."""
+    """The bytes that every thread writes on both sides, as writes of the first side."""
     if not first.writes or not second.writes:
         return
     others = sorted(((w.lowest(), w) for w in second.writes), key=lambda pair: pair[0])
@@ -87,7 +88,7 @@ def common_writes(first: Side, second: Side) -> Iterator[SureWrite]:
 
 
 def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
-    """The bytes that a thread writes with both, one write per length."""
+    """The bytes that a thread writes with both writes, as one write per length."""
     if not same(write.slopes, other.slopes):
         return
     sure = write.sure & other.sure

@@ -1,11 +1,12 @@
-"""Calls that stay calls, in an excerpt: functions of the driver, and those that cannot be followed.
+"""Calls that are not inlined in an excerpt: driver functions, and calls that cannot be followed.
 
 - A failed assertion ends the launch; launches end normally, so it never happens.
-- `vprintf` reads its format and the values in local memory. Where the format is a literal of the
-  module without `%s`, that is all; a string argument is a pointer that it follows, so that pins.
+- `vprintf` reads its format and the values in local memory. If the format is a literal of the
+  module without `%s`, it reads nothing else. A string argument is a pointer that `vprintf` follows,
+  so it pins the launch.
 - A function that touches no memory outside the CTA (`call_reach`) has unknown results.
-- Everything else pins the launch, with the reason and the line of the call. Where no pointer is
-  loaded on the way, only what the launch was given may be touched.
+- Every other call pins the launch, with the reason and the line of the call. If the callee loads no
+  pointer, the pin concerns only the buffers that the launch was given.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tessera.passes.lane_values.masks import NONE, Mask, selected
 from tessera.wording import Wording
 
 CALL_READ = -1
-"""The number that stands for what a call reads, where others have the number of an effect."""
+"""The effect number of the bytes that a call reads; instructions have the number of an effect."""
 
 _PINNED = {
     "malloc": "it allocates memory on the device by `malloc`, which is no buffer of the trace",
@@ -52,7 +53,7 @@ _CONVERSION = re.compile(rb"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|
 
 
 def run_call(runner: SliceState, step: Step, mask: Mask) -> None:
-    """What a call that stayed does to registers, local words and memory."""
+    """Apply the effect of a call that stayed to registers, local words and memory."""
     callee, results, arguments = call_parts(step.instruction)
     name = callee or "?"
     defined = runner.code.module.definitions()
@@ -88,7 +89,7 @@ def _reason(runner: SliceState, name: str) -> Wording:
 
 
 def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) -> Wording | None:
-    """Record the read of the format; or say why more may be read."""
+    """Record the read of the format; return the reason if more may be read."""
     value = _argument(runner, argument, step.index)
     value = None if value is None else lanes.exact_in(value, mask.may)
     chosen = None if value is None or value.span is not None else selected(mask.may, value.low())[0]
@@ -105,7 +106,7 @@ def _print(runner: SliceState, step: Step, argument: ptx.Operand, mask: Mask) ->
 
 
 def _argument(runner: SliceState, operand: ptx.Operand, index: int) -> Lanes | None:
-    """The value of an argument: of a parameter variable, what was stored there."""
+    """The value of an argument; for a parameter variable, the value that was stored there."""
     if isinstance(operand, ptx.Name) and operand.name in runner.symbols:
         base = runner.scene.zones.address(LOCAL)
         return runner.registers.get((runner.symbols[operand.name] - base, 8))

@@ -1,14 +1,15 @@
-"""Places where a run can be taken up again after its CTAs were taken apart.
+"""Checkpoints: places where a run can continue after its piece of the grid was split.
 
 In: the state of a machine between two instructions, and a piece of the grid with a part of it. Out:
-the state in that part. So what comes before a `Split` is not run again for each part.
+the state in that part. So the instructions before a `Split` are not run again for each part.
 
-A value of the piece is a sum with a digit in it (`slopes`). In a part that digit is a number, or a
-number plus other digits, or spelled out: the same sum with that put in. Where a digit is spelled
-out, arrays that have the axis of the grid already get more numbers along it, in order.
+A value of the piece is a sum with a digit in it (`slopes`). In a part the digit is a number, a
+number plus other digits, or spelled out; the value is the same sum with the digit replaced. If the
+digit is spelled out, arrays that already have the axis of the grid get more numbers along it, in
+order.
 
-A state counts outside of loops and of branches that depend on data, where no thread is elsewhere.
-What was recorded before it holds for all CTAs of the piece.
+A checkpoint is taken only outside of loops and of branches that depend on data, when all threads
+are at the same place. Accesses recorded before it hold for all CTAs of the piece.
 """
 
 from __future__ import annotations
@@ -109,16 +110,16 @@ def restore(runner: SliceState, at: RunCheckpoint) -> None:
 
 
 class _DigitMove:
-    """What one digit of an axis becomes in a part; what was one object stays one."""
+    """The replacement of one digit of an axis in a part; shared objects stay shared."""
 
     def __init__(self, axis: int, old: GridAxis, new: GridAxis) -> None:
         (self.digit,) = (d for d in old.digits if d not in new.digits)
         stride = self.digit.stride
         self.first = U64((new.offset - old.offset) // stride)
         self.digits = {d: U64(d.stride // stride) for d in new.digits if d not in old.digits}
-        # How many axes an array has from this one on: the last is that of threads.
+        # The number of array axes from this axis on; the last axis is that of threads.
         self.axes = axis + 2
-        # Of each CTA along the axis its number before, and the value of the digit over `first`.
+        # For each CTA along the axis, its old number, and the value of the digit above `first`.
         self.sources: Offsets | None = None
         self.steps = np.zeros((1, 1), dtype=U64)
         for distance, count in new.listed[len(old.listed) :]:
@@ -133,7 +134,7 @@ class _DigitMove:
         """A value of `bits` bits in the part."""
         known = self.known.get((id(value), bits))
         if known is None:
-            # The old one is kept, so that no other has its id.
+            # The old value is kept alive, so that no other object gets its id.
             known = self.known[id(value), bits] = value, self._moved(value, bits)
         return known[1]
 

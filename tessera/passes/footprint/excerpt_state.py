@@ -1,9 +1,9 @@
 """The state of an excerpt in the middle of a run, as the parts that run instructions see it.
 
-Registers and local words, the threads at hand, the values of operands, and where accesses go.
-`steps` runs instructions on it; calls, local memory, loads, tensor copies, made maps and shared
-memory have files of their own, which see only this. A register that nothing wrote, and a
-name that stands for nothing known, can hold anything.
+The state has registers and local words, the current threads, the values of operands, and the
+recorder of accesses. `steps` runs instructions on it; calls, local memory, loads, tensor copies,
+made maps and shared memory have files of their own, which see only this state. A register that
+nothing wrote, and an unknown name, can hold anything.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _APART = 1 << 20
 Key = str | tuple[int, int]
 """A register by its name, or a local word by offset and width."""
 Field = tuple[str, int]
-"""A field of a tensor map, and the axis that it is for."""
+"""A field of a tensor map, and its axis."""
 
 
 @dataclass(slots=True)
 class MadeMaps:
-    """The map being made, and those that were copied to global memory."""
+    """The map under construction, and the maps that were copied to global memory."""
 
     first: int = -1
     place: str = ""
@@ -52,40 +52,40 @@ class MadeMaps:
     copies: list[tuple[Words, Flags, bytes]] = field(default_factory=list)
 
     def drop(self) -> None:
-        """Forget the map being made."""
+        """Forget the map under construction."""
         self.first, self.place, self.fields = -1, "", {}
 
     def content_at(self, addresses: Words, here: Flags) -> bytes | None:
-        """The map that all threads here find at their addresses: the latest copied there."""
+        """The map that all threads here find at their addresses: the last that was copied there."""
         for known, ctas, content in reversed(self.copies):
             (same,) = selected(here, (known == addresses) & ctas)
             if same.any():
-                # Made again for some CTAs only: there is no single map.
+                # A map made again for only some CTAs: there is no single map.
                 return content if same.all() else None
         return None
 
 
 class Follower(Protocol):
-    """Follows what an excerpt does with shared memory."""
+    """Follows the use of shared memory by an excerpt."""
 
     def step(self, runner: SliceState, step: Step, mask: Mask) -> None:
-        """An instruction that may write shared memory, or order what threads do with it."""
+        """Follow an instruction that may write shared memory, or order the accesses of threads."""
         ...
 
     def load(self, runner: SliceState, step: Step, mask: Mask) -> None:
-        """A load from shared memory: write its results."""
+        """Write the results of a load from shared memory."""
         ...
 
     def call(self) -> None:
-        """A call that cannot be followed."""
+        """Account for a call that cannot be followed."""
         ...
 
 
 class SliceState:
-    """Registers, symbols and operands of a run, and what is done with results and accesses.
+    """Registers, symbols and operands of a run, and the handling of results and accesses.
 
-    `arriving` are the threads that come to the instruction at hand, whatever its guard says;
-    `here` are those that execute it.
+    `arriving` are the threads that reach the current instruction, whatever its guard says; `here`
+    are those that execute it.
     """
 
     arriving: Mask = Mask(ALL, ALL, ALL)
@@ -102,7 +102,7 @@ class SliceState:
         self.code = code
         self.scene = scene
         self.recorder = recorder
-        # Those that some way reads before it writes them hold anything until then.
+        # A register that some path reads before it writes it can hold anything until then.
         self.registers: dict[Key, Lanes] = {
             name: lanes.unknown(code.widths[name], -1)
             for name in code.live.unwritten()
@@ -111,13 +111,13 @@ class SliceState:
         self.pins: dict[int, Wording] = {}
         self.work = 0
         self.specials = special_values(scene, piece)
-        # Where in local memory variables start and end.
+        # The starts and ends of variables in local memory.
         self.local_variables: list[tuple[int, int]] = []
         self.symbols = self._place_symbols()
         self.origins: dict[str, int] = {}
         # The greatest kind of any value that was stored in local memory.
         self.local_kind = NUMBER
-        # The side of a branch that is being run, if data decides it; writes under predicates.
+        # The current side of a branch that depends on data, if any; writes under predicates.
         self.side: Side | None = None
         self.elections = 0
         self.made_maps = MadeMaps()
@@ -144,26 +144,26 @@ class SliceState:
         start = _APART
         for variable in self.code.flat.variables:
             if variable.space in {"global", "const"}:
-                # A variable of a function is not a buffer, whatever the module has of that name.
+                # A variable of a function is not a buffer, even if the module has one of that name.
                 addresses.pop(variable.name, None)
             if variable.space not in {"local", "param"}:
                 continue
             addresses[variable.name] = zones.address(LOCAL, start)
             end = start + (size_bytes(variable) or 64)
             self.local_variables.append((start, end))
-            # It is not known which variable follows, so none does: an address that leaves a
-            # variable is in none.
+            # It is unknown which variable follows in memory, so variables are placed apart: an
+            # address that leaves a variable is in no variable.
             start = (end + _APART) // _APART * _APART
         return addresses
 
     def _alignments(self) -> dict[int, int]:
-        """What variables begin at multiples of, by zone; allocations at those of 256."""
+        """The alignment of variables, by zone; allocations are aligned to 256 bytes."""
         zones = self.scene.symbols
         own = {zones[v.name]: v for v in self.code.module.variables() if v.name in zones}
         return {LOCAL: 1, PARAMETER: 4} | {zone: alignment(v) for zone, v in own.items()}
 
     def _place_shared(self) -> dict[str, int]:
-        """Addresses of shared variables, where nothing depends on their numbers."""
+        """Addresses of shared variables, if nothing depends on their numeric values."""
         use = self.code.shared
         if use is None or not use.is_plain:
             return {}
@@ -201,7 +201,7 @@ class SliceState:
             return mask
         chosen = mask.narrow(self.predicate(instruction.guard))
         if chosen is not None and self.side is not None and mask.election == -1:
-            # On one side of a branch that depends on data nothing is certain, elected or not.
+            # On one side of a branch that depends on data, no thread is certain, elected or not.
             chosen.election = -1
         return chosen
 
@@ -220,7 +220,7 @@ class SliceState:
             case ptx.Not():
                 return invert(self._register(operand.operand.name, 1, index))
             case ptx.Float():
-                # A constant of another width is rounded to the type of the instruction.
+                # A float constant of another width is rounded to the type of the instruction.
                 same = operand.width == bits
                 return lanes.scalar(operand.bits, bits) if same else lanes.unknown(bits, index)
             case ptx.Offset():
@@ -270,7 +270,7 @@ class SliceState:
     # --- results and accesses ----------------------------------------------------------------
 
     def assign(self, key: Key, value: Lanes, mask: Mask) -> None:
-        """Write a register: replace where strong, join where it only may happen."""
+        """Write a register: replace the value of strong threads, join that of the others."""
         old = self.registers.get(key)
         if old is None or mask.everybody:
             self.registers[key] = value
@@ -295,7 +295,7 @@ class SliceState:
         self.assign(name, value, mask)
 
     def unknown_results(self, step: Step, mask: Mask, anchor: int = 0, kind: int = 0) -> None:
-        """Let every register that a step writes be anything."""
+        """Make every register that a step writes unknown."""
         for name in step.targets:
             if name in self.code.needed:
                 bits = self.code.widths.get(name, 64)
@@ -303,7 +303,7 @@ class SliceState:
                 self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
     def elected(self, values: Sequence[Flags | Words]) -> Flags:
-        """The threads here of warps in which any elected thread has these values."""
+        """The threads here in warps where every thread that may be elected has the same values."""
         if self.here.election == -1:
             return NONE
         return agreeing(self.here.elected, values, self.scene.threads)
@@ -329,7 +329,7 @@ class SliceState:
     def _note_guarded(
         self, step: Step, number: int, guard: ptx.Guard, address: Lanes, width: int
     ) -> None:
-        """A write under a predicate that depends on data: look for it under the opposite."""
+        """Pair a write under a predicate that depends on data with one under its negation."""
         value = self.registers.get(guard.register)
         if value is None or value.span is None:
             return
@@ -346,7 +346,7 @@ class SliceState:
         self.settle_writes(Side([write]), known.sides[not guard.negated])
 
     def settle_writes(self, first: Side, second: Side) -> None:
-        """Writes on both sides are as certain as the branch itself."""
+        """Make writes on both sides as certain as the branch itself."""
         for write in common_writes(first, second):
             self.work += 4 * write.lo.size
             if self.side is not None:
@@ -360,7 +360,7 @@ class SliceState:
         return None if zone is None else zone[0]
 
     def forget_words(self) -> None:
-        """Nothing is known of local memory any more."""
+        """Forget the contents of local memory."""
         for key in [k for k in self.registers if not isinstance(k, str)]:
             del self.registers[key]
 

@@ -1,22 +1,23 @@
 """The bytes that one launch of a kernel touches, object by object.
 
-In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself (exact as
-far as the data decides nothing): of a small grid all CTAs, of a large one pieces of CTAs that do
-the same at addresses that grow evenly (`pieces`). Where that takes more work than the budget
-allows, one row of threads stands for all CTAs and loops are widened after some rounds
-(`is_coarse`). Where even that is too much, the kernel may touch anything (`gave_up`).
+In: a `KernelCode` and a `Scene`. Out: a `Footprint`. First every thread is run by itself, which is
+exact unless data decides something. A small grid is run CTA by CTA; a large grid is run in pieces
+of CTAs that do the same at addresses that grow evenly (`pieces`). If that takes more work than the
+budget allows, one row of threads stands for all CTAs and loops are widened after some rounds
+(`is_coarse`). If even that is too much, the kernel may touch anything (`gave_up`).
 
-`agreed_footprint` is for launches that compute addresses from several: they are run with more than
-one draw of made-up addresses (`zones`). Where the footprints differ, what is touched depends on
+`agreed_footprint` is for launches that compute an address from several addresses: they are run with
+several draws of made-up addresses (`zones`). If the footprints differ, the touched bytes depend on
 where buffers lie in memory, and the instructions are pinned.
 
-Why this suffices: what a thread touches is a sum `c1 * A1 + ... + cn * An + offset` of the objects'
-addresses, with whole numbers `c`, wherever only sums, differences, products by numbers, copies and
-choices are used. If it is an address in an object for all places of the objects, one `c` is 1 and
-all others are 0, and then every draw gives the same object and offset. If not, the sum lies at the
-same offset of the same object in two independent draws with a chance of about 2**-50. Other ways to
-compute with addresses (their bits) are given more draws. Every second draw has the bits of the one
-before it turned, so what depends on one bit of an address is never the same in all of them.
+This suffices for the following reason. If a kernel uses only sums, differences, products by
+numbers, copies and choices, the address of a thread is a sum `c1 * A1 + ... + cn * An + offset` of
+the objects' addresses, with whole numbers `c`. If the sum is an address in an object wherever the
+objects lie, one `c` is 1 and all others are 0, and then every draw gives the same object and
+offset. If not, the sum lies at the same offset of the same object in two independent draws with a
+probability of about 2**-50. Other computations with addresses (on their bits) get more draws. Every
+second draw inverts the bits of the previous draw, so a result that depends on one bit of an address
+is never the same in all draws.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ _SHARE_FOR_INDICES = 16
 
 @dataclass(frozen=True, slots=True)
 class FootprintEntry:
-    """What one effect of one instruction touches in one zone.
+    """The bytes that one effect of one instruction touches in one zone.
 
-    `may` and `sure` are intervals of offsets. `whole` is the instruction that makes the index
-    unknown where any byte may be touched, else None. `exact`: no address was an interval.
+    `may` and `sure` are intervals of offsets. `whole` is None unless any byte may be touched; then
+    it is the instruction that makes the index unknown. `exact`: no address was an interval.
     """
 
     key: Key
@@ -70,13 +71,14 @@ class FootprintEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """All of a launch. Dictionaries go from instruction to reason.
+    """The footprint of a launch. Dictionaries map instructions to reasons.
 
-    `unresolved` holds the effects whose address points to nothing known, with the instruction
-    that its unknown part comes from. `nulls` says whether an access through a null pointer
-    surely happens. `looked_up` are the zones whose contents decided something, `asked` those whose
-    contents might have. `bounded` are the pins that concern the launch's own buffers only. `doubt`
-    says that addresses were computed from several (`pointer_steps`), `mixed` by which effects.
+    `unresolved` has the effects whose address points to no known object, with the instruction
+    that the unknown part comes from. `nulls` says whether an access through a null pointer surely
+    happens. `looked_up` are the zones whose contents decided something, `asked` those whose
+    contents might have decided something. `bounded` are the pins that concern only the launch's own
+    buffers. `doubt` says that an address was computed from several addresses (`pointer_steps`);
+    `mixed` are the effects that use such addresses.
     """
 
     entries: tuple[FootprintEntry, ...]
@@ -99,7 +101,7 @@ def find_footprint(
     coarse_budget: int = COARSE_BUDGET,
     few_threads: int = FEW_THREADS,
 ) -> Footprint:
-    """Run the excerpt of a kernel for a launch; a grid with more threads than `few_threads` is
+    """Run the excerpt of a kernel for a launch; a grid with more than `few_threads` threads is
     followed in pieces."""
     try:
         return _LaunchWalk(code, scene, exact_budget, few_threads, is_coarse=False).footprint()
@@ -116,7 +118,7 @@ def find_footprint(
 
 
 class _LaunchWalk:
-    """Runs of one launch, with all CTAs one by one or with one row for all."""
+    """Runs one launch, with all CTAs one by one or with one row that stands for all."""
 
     def __init__(
         self, code: KernelCode, scene: Scene, budget: int, few_threads: int, *, is_coarse: bool
@@ -129,12 +131,13 @@ class _LaunchWalk:
         self.recorder = Recorder(scene.zones)
 
     def footprint(self) -> Footprint:
-        """Shared memory is followed exactly; failing that, by the objects that addresses in it
-        point into. Loads that may give something other than an address are unknown."""
+        """The footprint. Shared memory is followed exactly or, if that fails, by the objects that
+        addresses in it point into. A load that may give something other than an address is unknown.
+        """
         use, alone = self.code.shared, self.code.unfollowed
         if use is None or alone is None:
             return self._collect(self._run(self.code, self.budget, None))
-        # Indices and flags are worth less than addresses.
+        # Following indices and flags is worth less work than following addresses.
         budget = self.budget if use.has_addresses else self.budget // _SHARE_FOR_INDICES
         try:
             return self._collect(
@@ -164,7 +167,7 @@ class _LaunchWalk:
     def _run(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower] | None
     ) -> dict[int, Wording]:
-        """Run everything; the reasons for which the launch is pinned."""
+        """Run the whole launch; return the reasons for its pins."""
         self.recorder = Recorder(self.scene.zones)
         if self.is_coarse:
             return self._run_coarse(code, budget, None if follower is None else follower())
@@ -186,7 +189,7 @@ class _LaunchWalk:
     def _run_boxes(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower | None]
     ) -> dict[int, Wording]:
-        """Every CTA by itself, some at a time."""
+        """Run every CTA by itself, some at a time."""
         scene, recorder = self.scene, self.recorder
         pins: dict[int, Wording] = {}
         spent = done = 0
@@ -197,14 +200,14 @@ class _LaunchWalk:
             recorder.finish()
             spent += machine.work
             done += box.listed
-            # The work so far tells early that the rest will not fit.
+            # The work so far predicts whether the rest fits the budget.
             if (spent + recorder.work) * (scene.cta_count / done) > 2 * budget:
                 raise OverBudget
         return pins
 
     def _run_pieces(self, code: KernelCode, budget: int) -> dict[int, Wording]:
-        """CTAs that do the same at once; a piece that turns out to do different things is taken
-        apart where that is seen (`checkpoints`), and nothing that was found after it counts."""
+        """Run CTAs that do the same at once. A piece whose CTAs turn out to differ is split at that
+        point (`checkpoints`), and results after the last checkpoint are dropped."""
         pins: dict[int, Wording] = {}
         pending: list[tuple[GridPiece, RunCheckpoint | None]] = [
             (whole_grid(self.scene.grid), None)
@@ -246,14 +249,14 @@ class _LaunchWalk:
 
     def _collect(self, pins: dict[int, Wording]) -> Footprint:
         pins = pins | spoiled_maps(self.code, self.recorder)
-        # One row stands for all CTAs, or a CTA may take the place of others: no access is certain.
+        # No access is certain if one row stands for all CTAs, or if a CTA may cancel others.
         ends_early = _cancels(self.code) or self.code.calls.may_exit
         is_sure = not self.is_coarse and not ends_early
         return _collect(self.recorder, pins, is_coarse=self.is_coarse, is_sure=is_sure)
 
 
 def _cancels(code: KernelCode) -> bool:
-    """Whether CTAs may keep others of the grid from starting."""
+    """Whether CTAs may keep other CTAs of the grid from starting."""
     return any(
         instruction.opcode.name == "clusterlaunchcontrol"
         and "try_cancel" in instruction.opcode.modifiers
@@ -266,7 +269,7 @@ def _collect(
 ) -> Footprint:
     nothing = np.zeros((0, 2), dtype=np.int64)
     for key in [key for key in recorder.touched if key.zone >= LOADED]:
-        # Nothing is left there of what a load gave: it is not an object.
+        # A zone that stands for the result of a load is not an object.
         recorder.unresolved.setdefault((key.at, key.effect), key.at)
     entries = tuple(
         FootprintEntry(
@@ -293,11 +296,11 @@ def _collect(
 
 
 DRAWS = {0: 1, SUMS: 3, BITS: 9}
-"""How many draws a launch gets, by its doubt."""
+"""The number of draws that a launch gets, by its doubt."""
 
 
 def agreed_footprint(code: KernelCode, find: Callable[[int], Footprint]) -> Footprint:
-    """The footprint of a launch; `find` finds it with a draw of a given number."""
+    """The footprint of a launch; `find` computes the footprint for the draw of a given number."""
     first = find(0)
     done, doubt = 1, first.doubt
     while done < DRAWS[doubt] and not first.gave_up:
@@ -309,7 +312,7 @@ def agreed_footprint(code: KernelCode, find: Callable[[int], Footprint]) -> Foot
 
 
 def _agreed(code: KernelCode, first: Footprint, other: Footprint) -> Footprint:
-    """The first footprint, with pins for the instructions that the other one differs in."""
+    """The first footprint, with pins for the instructions in which the other differs."""
     if other.gave_up or first.is_coarse != other.is_coarse:
         return other if other.gave_up or other.is_coarse else first
     entries = {entry.key: entry for entry in first.entries}

@@ -1,13 +1,13 @@
-"""Values of 64 bits that go through a block of code as two halves of 32 bits.
+"""64-bit values that go through a block of code as two halves of 32 bits.
 
-`shfl` moves 32 bits, so a pointer that goes to another thread is taken apart, its halves are moved
-alike, and put together again. Of a pointer with an unknown index in it, halves say nothing: its
-object is lost. So it is noted here which registers are halves of one value, and what that value
-becomes on the way.
+`shfl` moves 32 bits, so a pointer that goes to another thread is split, its halves are moved in the
+same way, and joined again. The halves of a pointer with an unknown index would be unknown numbers,
+and its object would be lost. So this module records which registers are halves of one value, and
+what the value becomes on the way.
 
-A note says: in the threads that are here, this register is the lower (or upper) half of that value,
-bit for bit. It is made and used inside of one block only, whose threads stay the same, and holds as
-long as the register has not been written (`Halves.of` compares the objects).
+A record says: in the threads that are here, this register is the lower (or upper) half of that
+value, bit for bit. It is made and used inside one block only, whose threads stay the same, and
+holds as long as the register is not written (`Halves.of` compares the objects).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tessera.ir.ptx.types import is_type
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import FAR, MASK, U64, WIDE, Lanes
 
-_KEPT = 64  # moved values at a time
+_KEPT = 64  # the most moved values to remember
 _WORDS = frozenset({"b64", "u64", "s64"})
 _HALVES = frozenset({"b32", "u32", "s32"})
 _JOINS = frozenset({"or", "xor", "add"})
@@ -32,9 +32,9 @@ _MOVES = frozenset({"mov", "shl", "bfi", "selp"})
 
 
 class Half(NamedTuple):
-    """A half of a value, 0 the lower and 1 the upper one; `up`: moved to the upper 32 bits.
+    """A half of a value: 0 is the lower half, 1 the upper; `up`: moved to the upper 32 bits.
 
-    `origin` is the register that was taken apart: equal sets of values are not equal values.
+    `origin` is the register that was split: equal sets of values are not equal values.
     """
 
     whole: Lanes
@@ -44,11 +44,11 @@ class Half(NamedTuple):
 
 
 class Halves:
-    """Which registers of the block at hand are halves, and what became of whole values."""
+    """The registers of the current block that are halves, and the moved whole values."""
 
     def __init__(self) -> None:
         self.registers: dict[str, tuple[Lanes, Half]] = {}
-        # What a value becomes in other threads, so that both halves find the same one.
+        # The moved values, so that both halves find the same object.
         self.moved: dict[tuple[object, ...], tuple[tuple[Lanes, ...], Lanes | None]] = {}
 
     def may_touch(self, opcode: ptx.Opcode) -> bool:
@@ -57,26 +57,26 @@ class Halves:
         return name in _CUTS or (bool(self.registers) and (name in _MOVES or name in _JOINS))
 
     def clear(self) -> None:
-        """Another block begins."""
+        """Forget everything at the start of another block."""
         self.registers.clear()
         self.moved.clear()
 
     def note(self, name: str, value: Lanes | None, half: Half | None) -> None:
-        """Note that a register holds a half."""
+        """Record that a register holds a half."""
         if half is not None and value is not None:
             self.registers[name] = value, half
 
     def of(
         self, operand: ptx.Operand, registers: Mapping[str | tuple[int, int], Lanes]
     ) -> Half | None:
-        """What the register that an operand names is a half of."""
+        """The half that the register of an operand holds, if any."""
         if not isinstance(operand, ptx.Name) or operand.component is not None:
             return None
         value, half = self.registers.get(operand.name, (None, None))
         return half if half is not None and registers.get(operand.name) is value else None
 
     def whole(self, first: Half | None, second: Half | None, *, up: bool) -> Lanes | None:
-        """The value that two halves make; the upper one stands in its place (`up`) or not."""
+        """The value of two halves; `up` says whether the upper half is in the upper bits."""
         if first is None or second is None:
             return None
         low, high = (first, second) if first.place == 0 else (second, first)
@@ -85,7 +85,7 @@ class Halves:
         return low.whole if fits and is_one else None
 
     def shuffled(self, half: Half | None, sources: Signed | None, threads: int) -> Half | None:
-        """A half that every thread has from the thread in `sources`; None: from any thread."""
+        """The half that every thread gets from the thread in `sources`; None: from any thread."""
         if half is None or half.up:
             return None
         key = ("shfl", half.origin, id(half.whole), None if sources is None else sources.tobytes())
@@ -98,7 +98,7 @@ class Halves:
         return None if whole is None else half._replace(whole=whole)
 
     def selected(self, first: Half | None, second: Half | None, chosen: Lanes) -> Half | None:
-        """A half of one of two values: of the first where a predicate holds."""
+        """A half of a selection: of the first value where a predicate holds, else of the second."""
         if first is None or second is None or first[2:] != second[2:] or chosen.choice is not None:
             return None
         parts = (first.whole, second.whole, chosen)
@@ -116,13 +116,13 @@ class Halves:
     def _keep(self, key: tuple[object, ...], parts: tuple[Lanes, ...], moved: Lanes | None) -> None:
         if len(self.moved) >= _KEPT:
             self.moved.clear()
-        self.moved[key] = parts, moved  # the parts are kept, so that no other has their ids
+        self.moved[key] = parts, moved  # keeps the parts alive, so that their ids stay unique
 
 
 def result_half(
     step: ptx.Instruction, values: Sequence[Lanes], halves: Sequence[Half | None], known: Halves
 ) -> Half | Lanes | None:
-    """What the result of an instruction on these values is: a half, a whole value, or neither."""
+    """The result of an instruction on these values: a half, a whole value, or neither (None)."""
     opcode, source = step.opcode, step.operands[1]
     types = [modifier for modifier in opcode.modifiers if is_type(modifier)]
     if not isinstance(source, ptx.Name) or {"cc", "sat"} & set(opcode.modifiers):
@@ -158,7 +158,7 @@ def _lower(value: Lanes, half: Half | None, origin: str) -> Half | None:
 
 
 def _is_open(value: Lanes) -> bool:
-    """Whether halves of a value say less than the value."""
+    """Whether the halves of a value carry less information than the value."""
     return bool(value.kind) or value.span is not None
 
 

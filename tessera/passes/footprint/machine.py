@@ -50,7 +50,7 @@ from tessera.passes.lane_values.warps import elected_sides
 
 MANY_ROUNDS_AT_ONCE = True
 _ROUNDS = 3
-# By then every object that a loop brings in one after the other has come.
+# After this many rounds, a loop that brings in objects one after the other has reached them all.
 _MOST_ROUNDS = 24
 _STEP_COST = 15_000
 BETWEEN = 32  # steps from one checkpoint to the next
@@ -64,7 +64,7 @@ class OverBudget(Exception):
 
 
 class SliceMachine(StepRunner):
-    """One run; see the module's text."""
+    """One run; see the module docstring."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SliceMachine(StepRunner):
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
 
     def start(self, at: RunCheckpoint | None = None) -> None:
-        """Run the kernel from its entry, or from a place that it has come to, to its end."""
+        """Run the kernel to its end, from its entry or from a checkpoint."""
         pending = {0: Mask(ALL, ALL, ALL)}
         if at is not None:
             restore(self, at)
@@ -140,7 +140,7 @@ class SliceMachine(StepRunner):
         if not first:
             self.halves.clear()
             self.products.clear()
-        # No thread is elsewhere, and no thread comes here again.
+        # True if all threads are here, and no thread reaches this block again.
         passes = self.alone and not pending and not self.in_rounds and self.loop_of[block] is None
         if passes and self.untidy and not first:
             live = self.code.live.is_live
@@ -335,7 +335,7 @@ class SliceMachine(StepRunner):
         """Drop threads that are not strong and for which nothing changed since the last time."""
         weak = mask.may & ~mask.strong
         if mask.strong.any():
-            # Entered again: rounds of an earlier visit do not count.
+            # The loop is entered again: rounds of an earlier visit do not count.
             seen.pop(block, None)
         if not weak.any():
             return mask

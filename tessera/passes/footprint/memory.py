@@ -19,7 +19,7 @@ from tessera.passes.lane_values.masks import NONE, Mask
 def extent_accesses(
     runner: SliceState, step: Step, number: int, effect: MemoryEffect, address: Lanes, mask: Mask
 ) -> None:
-    """Record what an effect touches."""
+    """Record the bytes that an effect touches."""
     if effect.access is MemoryAction.PREFETCH:
         return
     sure = mask.sure
@@ -50,7 +50,7 @@ def _sized(
     address: Lanes,
     mask: Mask,
 ) -> None:
-    """As many bytes as an operand says; a copy reads as many as its source size says."""
+    """Record an access whose size in bytes is an operand; a copy reads its source size."""
     assert isinstance(effect.extent, SizeOperand)
     size = runner.value(step.instruction.operands[effect.extent.index], 32, step.index)
     if effect.access.reads and OperandRole.SOURCE_SIZE in step.meaning.roles:

@@ -66,11 +66,11 @@ class Recorder:
         # Zones that values of the excerpt are loaded from: with known contents, and without.
         self.looked_up: set[int] = set()
         self.asked: set[int] = set()
-        # Who copied a tensor map to an address, and the bytes of maps that copies used.
+        # The CTA that copied a tensor map to each address, and the bytes of maps that copies used.
         self.map_owners: dict[int, int] = {}
         self.map_conflict = False
         self.used_maps: dict[int, tuple[int, Ranges]] = {}
-        # Pinned calls that can touch nothing but what the launch was given.
+        # Pinned calls that can touch only the buffers that the launch was given.
         self.bounded: set[int] = set()
         # Whether addresses came out of sums of several, or out of their bits (`pointer_steps`).
         self.doubt = 0
@@ -139,7 +139,7 @@ class Recorder:
             self.add_sure(SureWrite(index, effect, narrow.start, width, sure, narrow.slopes))
 
     def own_maps(self, addresses: Words, ctas: Offsets) -> None:
-        """Note which CTA writes a tensor map where; two at one place are a conflict."""
+        """Record the CTA that writes a tensor map at each address; two at one address conflict."""
         for address, cta in zip(addresses.tolist(), ctas.tolist(), strict=True):
             if self.map_owners.setdefault(address, cta) != cta:
                 self.map_conflict = True
@@ -376,7 +376,7 @@ class Recorder:
         self.mixed |= other.mixed
 
     def finish(self) -> None:
-        """Put all runs together and merge."""
+        """Close all runs and merge the collected bytes."""
         for index, effect in list(self._runs):
             self._close(index, effect)
         for entry in self.touched.values():
@@ -427,7 +427,7 @@ class TouchedBytes:
     always: bool = True
 
     def compact(self) -> None:
-        """Merge what was collected."""
+        """Merge the collected bytes."""
         alike = len(self.may) == len(self.sure) and all(
             a is b for a, b in zip(self.may, self.sure, strict=True)
         )

@@ -47,7 +47,7 @@ Registers = dict[Key, Lanes]
 
 
 class _SilentRecorder(Recorder):
-    """Records nothing: a run that only shows how far a loop goes on alike."""
+    """Records nothing, for a run that only counts the rounds that are alike."""
 
     def add(
         self, index: int, effect: int, address: Lanes, width: int, may: Flags, sure: Flags
@@ -62,7 +62,7 @@ class _SilentRecorder(Recorder):
 
 @dataclass(slots=True)
 class _Visits:
-    """What the registers held at the latest visits of a head, the last one at the end."""
+    """The registers at the latest visits of a loop head, the newest visit last."""
 
     states: list[Registers] = field(default_factory=list)
     count: int = 0
@@ -259,7 +259,7 @@ class LoopRounds:
 
 @dataclass(slots=True, init=False)
 class _Kept:
-    """The state of a machine, to be put back."""
+    """The saved state of a machine, to be restored later."""
 
     registers: Registers
     recorder: Recorder

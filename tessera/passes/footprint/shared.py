@@ -54,7 +54,7 @@ _WARP_BARRIER = -2
 
 
 class SharedFollower:
-    """Follows shared memory exactly, for one run; see the module's text."""
+    """Follows shared memory exactly, for one run; see the module docstring."""
 
     def __init__(self, use: SharedUse, scene: Scene) -> None:
         if not use.is_plain or scene.cluster is None or scene.cluster != (1, 1, 1):
@@ -126,7 +126,7 @@ class SharedFollower:
     def _overwrite(
         self, runner: SliceState, step: Step, effect: MemoryEffect, address: Lanes, mask: Mask
     ) -> None:
-        """Anything but a plain store: what it writes is not known."""
+        """Follow a write that is not a plain store: the written value is unknown."""
         count = _extent(runner, step, effect)
         opcode = step.instruction.opcode
         copies = opcode.name == "cp" and "bulk" not in opcode.modifiers

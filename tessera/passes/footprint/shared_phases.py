@@ -37,7 +37,7 @@ class CellTouches:
         self.is_clear = True
 
     def copy(self) -> CellTouches:
-        """The same, to go on alone."""
+        """An independent copy."""
         other = CellTouches(0)
         other.low, other.high, other.met = self.low.copy(), self.high.copy(), self.met.copy()
         other.is_clear = self.is_clear
@@ -102,7 +102,7 @@ class Phase:
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing happened since."""
+        """Whether no thread touched a cell since the barrier."""
         return self.written.is_clear and self.read.is_clear
 
 

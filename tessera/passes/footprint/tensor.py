@@ -34,7 +34,7 @@ from tessera.passes.lane_values.masks import NONE, Mask, selected
 from tessera.wording import Wording
 
 MAP_READ = -2
-"""The number that stands for reading the map itself, where others have that of an effect."""
+"""The effect number of the read of the map itself; other accesses have that of an effect."""
 _MOST_MAPS = 64
 _NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
 
@@ -42,7 +42,7 @@ _NOT_TILED = ("im2col", "tile::gather4", "tile::scatter4")
 def tensor_access(
     runner: SliceState, step: Step, number: int, effect: MemoryEffect, mask: Mask
 ) -> Wording | None:
-    """Record what a tensor copy touches; or say why that cannot be known."""
+    """Record the bytes that a tensor copy touches; return the reason if they cannot be known."""
     if effect.access is MemoryAction.PREFETCH:
         return None
     operand = step.instruction.operands[effect.operand]
