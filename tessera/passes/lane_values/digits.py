@@ -2,11 +2,11 @@
 
 The number of a CTA along an axis is an offset plus a sum of digits, each times its stride. A digit
 stands for all its values at once: a value of the excerpt that depends on it is a sum with the digit
-times a number in it (`slopes`), and no decision depends on it. Where that cannot go on, `Split`
-says what to do with the digit; the caller takes the set of CTAs apart and starts again.
+times a number in it (`slopes`), and no decision depends on it. If a decision does depend on it,
+`Split` says what to do with the digit; the caller splits the set of CTAs and starts again.
 
 The number of a round of a loop is a digit as well (`RoundDigit`), while its rounds are followed at
-once. It may end elsewhere in each CTA; where a decision changes, `RoundLimit` says how far it goes.
+once. Its end may differ between CTAs; `RoundLimit` gives the rounds before a decision changes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RoundLimit(Exception):
 
 
 class Split(Exception):
-    """What was to be decided differs between the values of digits.
+    """A decision differs between the values of digits.
 
     With `cuts` the first digit is to be cut before these values; with `base` it is to be written as
     two digits, the lower one below `base`; else all digits are to be spelled out.

@@ -87,7 +87,7 @@ class ElectedValue(NamedTuple):
 
 
 class Lanes:
-    """A value per thread; see the module's text.
+    """A value per thread; see the module docstring.
 
     `lo` is kept as a base and a shift, so that moving every thread's 64-bit address by one
     distance, as loops do, costs nothing until the numbers are asked for. `slopes` says by how
@@ -135,7 +135,7 @@ class Lanes:
             self.base.bounds = int(self.base.array.min()), int(self.base.array.max())
         low, high = ((bound + self.shift) & MASK[64] for bound in self.base.bounds)
         if low > high:
-            # Moved past the end of the numbers, but not by all threads: their order is another one.
+            # Only some threads wrapped past the end of the numbers, so their order has changed.
             low, high = int(self.start.min()), int(self.start.max())
         for digit, slope in self.slopes.items():
             moved = slope.view(np.int64)
@@ -229,7 +229,7 @@ def of_kind(value: Lanes, kind: int) -> Lanes:
 
 
 def copied(value: Lanes) -> Lanes:
-    """The same value, another object."""
+    """The same value as a new object."""
     copy = Lanes.__new__(Lanes)
     copy._lo, copy.base, copy.shift = value._lo, value.base, value.shift
     copy.span, copy.why, copy.kind = value.span, value.why, value.kind
@@ -238,7 +238,7 @@ def copied(value: Lanes) -> Lanes:
 
 
 def sum_kind(first: int, second: int) -> int:
-    """What a sum is made of."""
+    """The kind of a sum of two values."""
     if not first or not second:
         return first or second
     return MIXED if max(first, second) <= MIXED else max(first, second)
@@ -353,7 +353,7 @@ def added(a: Slopes, b: Slopes) -> Slopes:
 
 
 def minus(slopes: Slopes) -> Slopes:
-    """The slopes of the opposite."""
+    """The slopes of the negated value."""
     return {digit: U64(0) - slope for digit, slope in slopes.items()}
 
 

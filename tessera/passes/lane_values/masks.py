@@ -34,7 +34,7 @@ class Mask:
 
     @property
     def everybody(self) -> bool:
-        """Whether all threads are here, and strong; asked for every instruction."""
+        """Whether all threads are here, and strong; called for every instruction."""
         if self._everybody is None:
             self._everybody = bool(self.strong.all())
         return self._everybody
@@ -117,5 +117,5 @@ def selected(threads: Flags, *arrays: NDArray[T]) -> list[NDArray[T]]:
 
 
 def _shrink(threads: Flags) -> Flags:
-    """All threads together need one flag only."""
+    """Reduce a set of all threads to a single flag."""
     return ALL if threads.all() else threads

@@ -44,7 +44,7 @@ def _differ(values: Values) -> Lanes:
 
 
 def invert(value: Lanes) -> Lanes:
-    """The opposite of a predicate."""
+    """The negation of a predicate."""
     span = lanes.spans(value)
     return lanes.settle((U64(1) - value.low()) & ~span, span, 1, value.why)
 
@@ -107,7 +107,7 @@ def compare(operator: str, a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes
 
 
 def _decide(operator: str, a: Pair, b: Pair) -> tuple[Flags, Flags]:
-    """Where it must hold, and where it cannot."""
+    """The threads for which the comparison must hold, and those for which it cannot hold."""
     match operator:
         case "lt":
             return a[1] < b[0], a[0] >= b[1]

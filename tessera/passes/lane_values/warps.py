@@ -37,7 +37,7 @@ def shuffle(
     everybody: bool,
     threads: int,
 ) -> Lanes:
-    """What each thread gets."""
+    """The value that each thread gets from `shfl`."""
     if source.low().shape[-1] == 1 and source.span is None and everybody:
         return source
     chosen = source_threads(lane, clamp, modes, everybody, threads)
@@ -150,7 +150,7 @@ def elected_sides(
 
 
 def agreeing(elected: Flags, values: Sequence[Flags | Words], threads: int) -> Flags:
-    """The threads of warps all of which would go on, with the same values."""
+    """The threads of warps in which all threads are here if elected, with the same values."""
     shape = np.broadcast_shapes(elected.shape, (1, threads), *(v.shape for v in values))
     good = np.asarray(_by_warp(np.broadcast_to(elected, shape), threads).all(axis=-1))[..., None]
     for value in values:
