@@ -307,7 +307,7 @@ class ChainingBackend(Backend, Protocol):
     """A backend whose requests can take an output of the previous request (`EarlierOutput`)."""
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
-        """Prepare such requests of a trace, with these inputs, so that none waits later."""
+        """Prepare chained requests of a trace, with these inputs, so that none waits later."""
 
 
 @runtime_checkable

@@ -164,7 +164,7 @@ class Driver:
         return self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", ordinal))
 
     def release(self, ordinal: int) -> None:
-        """Give a primary context back."""
+        """Release the primary context of a GPU."""
         self.call("cuDevicePrimaryCtxRelease", self.call("cuDeviceGet", ordinal))
 
     def use(self, context: Handle) -> None:
@@ -191,7 +191,7 @@ class Driver:
                 raise
 
     def destroy_green(self, green: Handle) -> None:
-        """Give a green context back."""
+        """Destroy a green context."""
         self.call("cuGreenCtxDestroy", green)
 
     # --- modules ---------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Driver:
         return int(self.call("cuIpcOpenMemHandle", given, LAZY_PEERS))
 
     def close_memory(self, address: int) -> None:
-        """Give an allocation of another process back."""
+        """Close an allocation of another process."""
         self.call("cuIpcCloseMemHandle", address)
 
     def upload(self, address: int, data: Bytes) -> None:
@@ -304,7 +304,7 @@ class Driver:
         return self.call("cuStreamCreateWithPriority", NON_BLOCKING, priority)
 
     def destroy_stream(self, stream: Handle) -> None:
-        """Give a stream back."""
+        """Destroy a stream."""
         self.call("cuStreamDestroy", stream)
 
     def event(self, *, timed: bool = False) -> Handle:
@@ -312,7 +312,7 @@ class Driver:
         return self.call("cuEventCreate", EVENT_TIMED if timed else EVENT_PLAIN)
 
     def destroy_event(self, event: Handle) -> None:
-        """Give an event back."""
+        """Destroy an event."""
         self.call("cuEventDestroy", event)
 
     def record(self, event: Handle, stream: Handle) -> None:
@@ -371,7 +371,7 @@ class Driver:
         self.call("cuGraphUpload", graph, stream)
 
     def destroy_graph(self, graph: Handle) -> None:
-        """Give an instantiated graph back."""
+        """Destroy an instantiated graph."""
         self.call("cuGraphExecDestroy", graph)
 
 

@@ -71,7 +71,7 @@ class FarWays:
         self.under_way = 0
 
     def __bool__(self) -> bool:
-        """Whether this device has such transfers."""
+        """Whether this device has transfers to or from devices of other hosts."""
         return bool(self._leaving or self._coming)
 
     def is_far(self, transfer: Transfer) -> bool:

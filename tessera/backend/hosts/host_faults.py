@@ -28,7 +28,7 @@ START_HINT = "`tessc doctor --hosts FILE` tries every host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastSeen:
-    """What a device was doing when it was last heard of; `name` is the name of the step."""
+    """The activity of a device when it was last heard of; `name` is the name of the step."""
 
     request: int | None = None
     step: LaunchId | None = None

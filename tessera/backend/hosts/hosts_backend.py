@@ -274,7 +274,7 @@ class HostsBackend(DeviceGroup):
         self._stop_with(host_faults.cut(link, other, lost.why, self._last(link.device)))
 
     def _last(self, device: str) -> LastSeen:
-        """What a device was doing at its last beat."""
+        """The activity of a device at its last beat."""
         beat = self._seen.get(device, Beat())
         request = min(self._underway, default=None) if beat.request is None else beat.request
         return LastSeen(

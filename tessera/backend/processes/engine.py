@@ -277,7 +277,7 @@ class DeviceEngine:
         return operation is not None and not self._blocked(visit, operation)
 
     def waits(self) -> tuple[QueueWait, ...]:
-        """What each request waits for."""
+        """The operations that each request waits for."""
         waits = []
         for number, visit in sorted(self.visits.items()):
             step = self._next_step(visit)

@@ -156,7 +156,7 @@ class InlineBackend:
 
 
 def join_printed(visits: list[Visit]) -> str:
-    """What the launches of a request printed, in the order of the trace."""
+    """The printed output of a request's launches, in the order of the trace."""
     return "".join(text for _, text in sorted(line for visit in visits for line in visit.printed))
 
 

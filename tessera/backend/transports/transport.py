@@ -77,7 +77,7 @@ class Transport(Protocol):
 
     @property
     def address(self) -> str:
-        """What others need to reach this device."""
+        """The text that others need to reach this device."""
 
     def connect(self, peers: Mapping[str, str], puts: Sequence[PlannedPut] = ()) -> None:
         """Join this device to others; raises `TransportFault` if one cannot be reached."""

@@ -116,7 +116,7 @@ class _Repeating:
         return sorted(self.driver.elapsed_ns(start, event) for event in self._events)
 
     def close(self) -> None:
-        """Give memory and events back."""
+        """Free memory and events."""
         for states in self._states:
             states.close()
         for event in self._events:
