@@ -111,7 +111,7 @@ def analyze(messages: Messages, given: Typed) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeCommand:
-    """What `tessc analyze` reads, and what it shows of a report, and where."""
+    """The arguments of `tessc analyze`: what it reads, what it shows, and where."""
 
     file: str
     full: bool = False
@@ -131,28 +131,28 @@ class AnalyzeCommand:
 
     @property
     def form(self) -> str | None:
-        """What to print in place of the report."""
+        """The form to print instead of the report."""
         return "dot" if self.dot and self.emit is None else self.emit
 
     @property
     def is_overview(self) -> bool:
-        """Whether standard output gets one screen, and not all there is to say."""
+        """Whether standard output gets one screen instead of the whole report."""
         rest = self.full or self.as_json or self.form or self.why
         return not rest and self.output == "-"
 
     @property
     def kind(self) -> Kind:
-        """What is written."""
+        """The kind of file that is written."""
         return _KINDS.get(self.form or "", Kind.REPORT)
 
     def graph_file(self) -> str | None:
-        """Where the kernel graph goes beside a report."""
+        """The path of the kernel graph written beside a report."""
         from tessera.driver.analyze import graph_file_of
 
         return graph_file_of(self.file) if self.graph and not (self.form or self.why) else None
 
     def check_places(self, graph_file: str | None) -> None:
-        """Refuse to write where nothing can be written, over an input, or two things to one."""
+        """Refuse outputs that cannot be written, that replace an input, or that share a path."""
         if self.output == "-":
             return
         check_output(self.output, self.kind, (self.file,))
@@ -168,7 +168,7 @@ class AnalyzeCommand:
 def _write(
     command: AnalyzeCommand, report: Report, graph_file: str | None, described: bool
 ) -> None:
-    """The report, or what was asked for in its place."""
+    """Write the report, or the form requested instead."""
     if command.form == "ptx":
         from tessera.report.analysis import emit_ptx
 
@@ -186,7 +186,7 @@ def _write(
 def _show_findings(
     messages: Messages, command: AnalyzeCommand, report: Report, counted: tuple[Diagnostic, ...]
 ) -> None:
-    """All findings, or those that the overview on the terminal has not counted."""
+    """Show all findings, or those that the overview on the terminal does not count."""
     if command.is_overview and messages.form == "full" and not command.strict:
         from tessera.report.overview import not_counted
 
@@ -203,7 +203,7 @@ def _report_data(
     *,
     described: bool,
 ) -> bytes:
-    """The report with, as its last line, where the kernel graph is."""
+    """The report, with the path of the kernel graph as its last line."""
     from tessera.report import analysis as texts
 
     if command.as_json:

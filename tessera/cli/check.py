@@ -64,7 +64,7 @@ def check(messages: Messages, given: Typed) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckCommand:
-    """What `tessc check` reads, and how it shows what it found."""
+    """The arguments of `tessc check`: what it reads, and how it shows its result."""
 
     file: str
     as_json: bool = False

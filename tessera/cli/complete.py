@@ -1,7 +1,7 @@
-"""What a shell offers while somebody types: GPUs, steps, kernels.
+"""Completions of the shell: GPUs, steps, kernels.
 
-In: what is typed so far. Out: completions. A file that is named but cannot be read gives none:
-completion must not fail, and says nothing.
+In: the command line typed so far. Out: completions. A named file that cannot be read gives none:
+completion must neither fail nor print anything.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def complete_gpus(
 def complete_price(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """The GPU of `GPU=VALUE`; what it is set to is the user's."""
+    """The GPU of `GPU=VALUE`; the value is not completed."""
     if "=" in incomplete:
         return []
     return [CompletionItem(f"{item.value}=", help=item.help) for item in _gpus("", incomplete)]
@@ -43,7 +43,7 @@ def complete_price(
 def complete_step(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Steps of the trace that is named, such as `k17`."""
+    """Steps of the named trace, such as `k17`."""
     steps = ((f"k{n}", name) for n, name in enumerate(_steps(context)))
     items = [CompletionItem(step, help=name) for step, name in steps if step.startswith(incomplete)]
     return items[:_MOST]
@@ -67,7 +67,7 @@ def complete_rule(
 def complete_kernel(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Kernels of the file that is named."""
+    """Kernels of the named file."""
     program = _program(context)
     if program is None:
         return []
@@ -92,7 +92,7 @@ def _gpus(lead: str, incomplete: str) -> list[CompletionItem]:
 
 
 def _steps(context: click.Context) -> list[str]:
-    """The names of all steps of the trace that is named, in order."""
+    """The names of all steps of the named trace, in order."""
     program = _program(context)
     if program is None:
         return []
@@ -110,7 +110,7 @@ def _program(context: click.Context) -> Program | None:
     """The trace or PTX file that was typed, if it can be read."""
     from tessera.driver.load import load
 
-    # While an option waits for its value click has not made parameters of the arguments yet.
+    # While an option lacks its value, click has not turned the arguments into parameters yet.
     given = context.params.get("traces") or context.params.get("file") or tuple(context.args)
     first = given if isinstance(given, str) else next(iter(given), None)
     if first is None or first == "-":

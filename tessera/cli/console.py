@@ -1,4 +1,4 @@
-"""What the commands print: findings on standard error, data on standard output or in a file."""
+"""Output of the commands: findings on standard error, data on standard output or in a file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def at_terminal() -> bool:
 
 
 def page_width(target: str = "-") -> int | None:
-    """How wide the terminal is that shows standard output; None for a file or a pipe."""
+    """The width of the terminal that shows standard output; None for a file or a pipe."""
     if target != "-" or sys.stdout is None or not sys.stdout.isatty():
         return None
     return shutil.get_terminal_size().columns  # `COLUMNS`, if it is set
 
 
 def silence(stream: Any) -> None:
-    """Discard what is still buffered for a stream whose reader is gone, also at exit."""
+    """Discard buffered output of a stream whose reader is gone, also at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
@@ -51,7 +51,7 @@ class Forgiving:
             return len(text)
 
     def flush(self) -> None:
-        """Flush what can be."""
+        """Flush what can be flushed."""
         try:
             self._stream.flush()
         except OSError:
@@ -69,7 +69,7 @@ class Messages:
     form: str = "full"
 
     def show(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Print findings in the form chosen."""
+        """Print findings in the chosen form."""
         shown = tuple(diagnostics)
         if not shown:
             return

@@ -52,7 +52,7 @@ def diff(messages: Messages, given: Typed) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffCommand:
-    """What `tessc diff` reads, and where its page goes."""
+    """The arguments of `tessc diff`: what it reads, and where its page goes."""
 
     first: str
     second: str

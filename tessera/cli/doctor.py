@@ -57,7 +57,7 @@ def doctor(messages: Messages, given: Typed) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorCommand:
-    """What `tessc doctor` examines, and where what it measured goes."""
+    """The arguments of `tessc doctor`: what it examines, and where measurements go."""
 
     hosts: str | None = None
     address: str | None = None

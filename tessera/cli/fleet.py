@@ -136,7 +136,7 @@ class FleetCommand:
             raise WrongOption("a trace is given twice")
 
     def chosen_strategies(self) -> tuple[str, ...] | None:
-        """The strategies that are named; None: all."""
+        """The named strategies; None means all."""
         if self.strategies is None:
             return None
         return tuple(part.strip() for part in self.strategies.split(","))

@@ -1,7 +1,7 @@
-"""What was typed, as records: the one way from click's parameters to options.
+"""The typed command line as records: the one way from click's parameters to options.
 
-In: a command's parameters. Out: `Typed`, which makes records of them: a field takes the parameter
-of its name. What was not typed is left out, so that defaults stand in the records alone.
+In: a command's parameters. Out: `Typed`, which makes records from them: a field takes the parameter
+of its name. Parameters that were not typed are left out, so that only the records have defaults.
 
     @click.command()
     @click.option(...)
@@ -10,7 +10,7 @@ of its name. What was not typed is left out, so that defaults stand in the recor
     def plan(messages: Messages, given: Typed) -> int:
         options = given.record(PlanOptions)
 
-`reads_options` also shows what a command refuses, and gives back its exit code.
+`reads_options` also shows the errors that a command raises, and returns its exit code.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Typed:
     typed: frozenset[str] = frozenset()
 
     def record(self, kind: type[_Record]) -> _Record:
-        """A record of the parameters that it has fields for."""
+        """A record made from the parameters that it has fields for."""
         return kind(**{name: value for name, value in self._typed() if name in names_of(kind)})
 
     def having(self, **values: object) -> Typed:
-        """A copy with other values of some parameters."""
+        """A copy with other values for some parameters."""
         return replace(self, values=self.values | values)
 
     def refuse_others(self, only: str, *kinds: type, hint: str = "") -> None:
-        """Refuse options that none of the records has: they would do nothing.
+        """Refuse options that none of the records has, because they would do nothing.
 
-        `only` says what it is for.
+        `only` says what the options are for.
         """
         known = {name for kind in kinds for name in names_of(kind)}
         for name, value in self._typed():
@@ -58,7 +58,7 @@ class Typed:
                 raise click.UsageError(f"`{self.options[name]}` is for {only} only{hint}")
 
     def refuse_typed(self, names: Iterable[str], reason: str) -> None:
-        """Options that were typed and would do nothing, all in one message."""
+        """Refuse typed options that would do nothing, all in one message."""
         idle = [f"`{self.options[name]}`" for name in names if name in self.typed]
         if idle:
             text = f"{', '.join(idle[:-1])} and {idle[-1]}" if idle[1:] else idle[0]
@@ -74,7 +74,7 @@ def names_of(kind: type) -> set[str]:
 
 
 def reads_options(command: Callable[[Messages, Typed], int]) -> Callable[..., int]:
-    """A command that is handed what was typed, and may raise what is wrong with it."""
+    """A command that gets the typed parameters, and may raise `TesseraError` for them."""
 
     @click.pass_context
     @wraps(command)

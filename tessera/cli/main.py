@@ -164,9 +164,9 @@ cli.add_command(cli_selftest.selftest)
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    # Commands make very many records and hardly a cycle: looking for cycles less often is cheaper.
+    # Commands make very many records and few cycles: searching for cycles less often is cheaper.
     gc.set_threshold(200_000, 20)
-    atexit.register(_end_quietly)  # the first that is registered runs last
+    atexit.register(_end_quietly)  # the first registered function runs last
     code, stopped = _run(sys.argv[1:])
     if stopped is not None:
         # After Ctrl-C the process ends at once: freeing a million records one by one takes seconds.
@@ -180,7 +180,7 @@ def main() -> NoReturn:
 
 
 def _end_quietly() -> None:
-    """Silence standard error at exit: Triton's library reports what it has not freed."""
+    """Silence standard error at exit: Triton's library reports memory it has not freed."""
     if "triton" in sys.modules and not read_settings().traceback:
         with suppress(OSError, ValueError, AttributeError):
             sys.stderr.flush()
@@ -191,10 +191,10 @@ _BUFFERED = frozenset((io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom))
 
 
 def _let_go() -> None:
-    """End the process without a collection of garbage.
+    """End the process without a garbage collection.
 
-    The memory goes back as a whole. What a model file has written and not closed is written out:
-    in a cycle it would be lost.
+    The memory is released as a whole. Files that a model file has written and not closed are
+    flushed: in a cycle their data would be lost.
     """
     for thing in gc.get_objects():
         if type(thing) in _BUFFERED:
@@ -213,7 +213,7 @@ def _let_go() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line and give back the exit code; nothing escapes from here."""
+    """Run a command line and return the exit code; no exception escapes from here."""
     return _run(arguments)[0]
 
 
@@ -250,7 +250,7 @@ def _run_command(arguments: list[str]) -> int:
 
 
 def _output_failed(problem: OSError) -> int:
-    """Input errors are reported where they arise; what is left is standard output."""
+    """Report a failed write to standard output: input errors are reported where they arise."""
     if problem.errno not in (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG, errno.EBADF):
         return _internal_error(problem, sys.argv[1:])
     reason = (problem.strerror or str(problem)).lower()

@@ -1,8 +1,8 @@
 """Options that several commands share, each declared once, and the checks of their values.
 
 In: nothing. Out: decorators for click commands. A value that click has no type for is read by a
-callback here; what a callback refuses is wrong usage. `together` makes one decorator of several
-options, in the order of the help text.
+callback here; a value that a callback refuses is a usage error. `together` makes one decorator of
+several options, in the order of the help text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tessera.driver.hosts.kept_hosts import KeptHosts
 
 Option = Callable[[Callable[..., object]], Callable[..., object]]
-"""What adds an option to a command."""
+"""A decorator that adds an option to a command."""
 
 DEFAULT_LINK = "100Gb/s"
 
@@ -43,14 +43,14 @@ def together(*options: Option) -> Option:
 def finite(
     _context: click.Context, _parameter: click.Parameter, value: float | None
 ) -> float | None:
-    """A finite number, if one was typed."""
+    """A finite number, if a value was typed."""
     if value is not None and not isfinite(value):
         raise click.BadParameter("it must be a finite number")
     return value
 
 
 def _speed(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
-    """A bandwidth with its unit in bytes per second, if one was typed."""
+    """A bandwidth in bytes per second, from a value with its unit, if typed."""
     bytes_per_s = None if value is None else parse_bandwidth(value)
     if value is not None and not bytes_per_s:
         raise click.BadParameter("it takes a speed, such as 12.5GB/s")
@@ -63,7 +63,7 @@ def _speed(_context: click.Context, _parameter: click.Parameter, value: str | No
 def output_option(
     text: str, default: str | None = None, *, dash: bool = False, required: bool = False
 ) -> Option:
-    """`-o`: where a command writes to; `dash`: `-` is standard output."""
+    """`-o`: the output path of a command; with `dash`, `-` is standard output."""
     return click.option(
         "-o",
         "--output",

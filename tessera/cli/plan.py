@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class StrategyChoice(click.Choice[str]):
-    """Words of strategies, read when they are asked for: other commands do without the planner."""
+    """Names of strategies, read on first use: other commands do not import the planner."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -193,7 +193,7 @@ _EMITTED = {None: Kind.PLAN, "lp": Kind.MODEL, "launch": Kind.PROGRAMS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCommand:
-    """What `tessc plan` reads, and what it shows of a plan, and where."""
+    """The arguments of `tessc plan`: what it reads, what it shows, and where."""
 
     traces: tuple[str, ...] = ()
     pareto: bool = False
@@ -207,7 +207,7 @@ class PlanCommand:
             raise WrongOption("`--emit cuda-python` writes to a folder, not to standard output")
 
     def target(self, options: PlanOptions) -> str:
-        """Where the command writes to, once it may write there."""
+        """The output path of the command, once it is known to be writable."""
         usual = {None: DEFAULT_OUTPUT, "cuda-python": DEFAULT_FOLDER}.get(self.emit, "-")
         output = usual if self.output is None else self.output
         if self.emit == "cuda-python":
@@ -227,9 +227,9 @@ def _write_plan(planned: PlanReport, target: str) -> None:
 
 
 def _cut_short(proved: PlanReport) -> PlanReport:
-    """The report of a plan that is proved, without the comparisons that were interrupted."""
+    """The report of a proved plan, without the interrupted comparisons."""
     if Ending(proved.plan.ended).is_cut_short:
-        return proved  # which says so
+        return proved  # its text says so
     left_out = warning(
         "TSR3019",
         "an interrupt ended the comparisons: the plan is proved and kept",
@@ -239,7 +239,7 @@ def _cut_short(proved: PlanReport) -> PlanReport:
 
 
 def _report(messages: Messages, command: PlanCommand, planned: PlanReport, target: str) -> None:
-    """Write the plan, or what else was asked for, and say what it brings."""
+    """Write the plan, or the requested form, and show the report."""
     from tessera.report import plan as report_plan
     from tessera.report import plan_json as report_plan_json
 

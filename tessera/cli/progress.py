@@ -1,8 +1,8 @@
-"""What a terminal shows while a command works, and what Ctrl-C means while a plan is searched for.
+"""The progress line of a command, and the meaning of Ctrl-C during the search for a plan.
 
-One line on standard error, drawn by rich: what is done now, how much of it, for how long. It comes
-only if the command takes a moment, and goes when the work ends, however that ends. In a pipe there
-is nothing, and rich is not imported.
+One line on standard error, drawn by rich: the current stage, its progress, and the elapsed time. It
+appears only if the command takes a moment, and disappears when the work ends, however that ends. In
+a pipe nothing is shown, and rich is not imported.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
     from tessera.driver.plan import Watch
 
-_DELAY_S = 0.3  # commands that end before show nothing, and do not wait for rich
+_DELAY_S = 0.3  # commands that end earlier show nothing, and do not wait for rich
 
 
 class Progress:
-    """What is done now, in words and in numbers."""
+    """The current stage, in words and in numbers."""
 
     def __init__(self, messages: Messages, stage: str) -> None:
         self._visible = at_terminal() and messages.form != "json"
@@ -40,7 +40,7 @@ class Progress:
         }
         self._bar: Bar | None = None
         self._ended = False
-        self._lock = threading.RLock()  # a signal may come while it is held
+        self._lock = threading.RLock()  # a signal may arrive while it is held
         self._timer: threading.Timer | None = None
 
     def __enter__(self) -> Self:
@@ -64,13 +64,13 @@ class Progress:
                 self._bar.stop()
 
     def _begin_aside(self) -> None:
-        """Begin in a thread, which leaves signals to the main one: they have to wake that."""
+        """Begin in a thread that blocks signals: these have to wake the main thread."""
         if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.begin()
 
     def begin(self) -> None:
-        """Show the line from now on, if somebody sees it."""
+        """Show the line from now on, if standard error is a terminal."""
         if not self._visible:
             return
         bar = _make_bar(plain=self._plain)
@@ -81,11 +81,11 @@ class Progress:
                 self._bar = bar
 
     def stage(self, text: str) -> None:
-        """Say what is done now."""
+        """Show the current stage."""
         self.hear(StageProgress(text))
 
     def hear(self, told: StageProgress) -> None:
-        """Show how far a pipeline is: this is its listener."""
+        """Show the progress of a pipeline, as its listener."""
         said = f"{told.stage}: {told.note}" if told.note else told.stage
         self._show(said, told.done, told.total, told.unit)
 
@@ -99,11 +99,11 @@ class Progress:
 
 
 class PlanProgress(Progress):
-    """Shows how far the planner is, and listens for Ctrl-C.
+    """Shows the progress of the planner, and listens for Ctrl-C.
 
-    Before the search has begun Ctrl-C ends the command as always. From then on the first one asks
+    Before the search begins, Ctrl-C ends the command as always. From then on, the first Ctrl-C asks
     the search to stop with the best plan so far, which still has to be proved; a second one ends
-    the command. Once a plan is kept nothing is lost any more, and the first one ends it at once.
+    the command. Once a plan is kept, nothing can be lost, and the first one ends it at once.
     """
 
     def __init__(self, messages: Messages) -> None:
@@ -129,13 +129,13 @@ class PlanProgress(Progress):
         super().__exit__(kind, value, traceback)
 
     def listen(self) -> Watch:
-        """What to hand to the planner."""
+        """The listener to give to the planner."""
         from tessera.driver.plan import Watch
 
         return Watch(on_progress=self.hear, should_stop=self._should_stop)
 
     def hear(self, told: StageProgress) -> None:
-        """Say what is done now, and what Ctrl-C does."""
+        """Show the current stage, and what Ctrl-C does."""
         if self._kept:
             what = "the plan is written; Ctrl-C leaves this out"
         elif self.interrupted:
@@ -147,7 +147,7 @@ class PlanProgress(Progress):
         super().hear(replace(told, stage=stage, note=note))
 
     def keep(self) -> None:
-        """A plan is written; if Ctrl-C was pressed before, end now."""
+        """Note that a plan is written; if Ctrl-C was already pressed, end now."""
         self._kept = True
         if self.interrupted:
             raise KeyboardInterrupt
@@ -212,6 +212,6 @@ def _make_bar(*, plain: bool) -> Bar:
         TimeElapsedColumn(),
     )
     console = Shown(file=cast("IO[str]", Forgiving()), no_color=plain or None)
-    # What the work prints stands above the line; in a pipe it stays as it is.
+    # Output of the work appears above the line; output to a pipe is not changed.
     is_seen = sys.stdout is not None and sys.stdout.isatty()
     return Bar(*columns, console=console, transient=True, redirect_stdout=is_seen)

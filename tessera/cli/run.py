@@ -208,7 +208,7 @@ def _run_plan(
     except (OSError, ReaderGone):
         if not kept.exit_code:
             raise
-        silence(sys.stdout)  # how the run ended counts for more
+        silence(sys.stdout)  # the exit code of the run matters more
     return kept.exit_code
 
 
@@ -216,8 +216,8 @@ def _run_plan(
 def terminable() -> Iterator[None]:
     """SIGTERM and SIGHUP end a run as Ctrl-C does: job queues and closed terminals send them.
 
-    What follows within moments is the same wish: `timeout` sends SIGTERM twice. It must not keep
-    what has finished from being written. Signals that are ignored (`nohup`) stay so.
+    A second signal within moments counts as the same one, because `timeout` sends SIGTERM twice: it
+    must not prevent finished results from being written. Ignored signals (`nohup`) stay ignored.
     """
     raised_s = -_SAME_WISH_S
 

@@ -130,13 +130,13 @@ class SelftestCommand:
             raise WrongOption("{output} names a file: the report is on standard output")
 
     def models_listed(self) -> tuple[str, ...]:
-        """The models that are named; none: all of them."""
+        """The named models; empty means all."""
         names = () if self.models is None else self.models.split(",")
         return tuple(name.strip() for name in names)
 
 
 def _tell(text: str) -> None:
-    """A line of progress, also where nobody sees it any more."""
+    """Print a line of progress; a closed terminal is no error."""
     try:
         click.echo(text, err=True)
     except OSError:

@@ -126,7 +126,7 @@ def serve(messages: Messages, given: Typed) -> int:
         if command.tokenizer is not None:
             tokenizer = TokenizerFile(command.tokenizer, engine.model.vocabulary)
         server = CompletionServer(engine, options, tokenizer, metrics)
-        server.application()  # what is missing shows before anybody is told to ask
+        server.application()  # a missing package shows before the address is announced
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         write_text(f"serving {command.file} on http://{shown}:{port}\n")
@@ -137,7 +137,7 @@ def serve(messages: Messages, given: Typed) -> int:
 
 @contextmanager
 def quick_turns() -> Iterator[None]:
-    """Threads take turns more often: steps must not wait while answers are written."""
+    """Let threads switch more often: steps must not wait while answers are written."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_S)
     try:
@@ -153,7 +153,7 @@ def _say_drift(messages: Messages, drift: Drift) -> None:
 
 
 class _Ends:
-    """Counts how answers end; every fault is said once."""
+    """Counts how answers end; every fault is reported once."""
 
     def __init__(self, metrics: Metrics, messages: Messages) -> None:
         self._metrics = metrics
@@ -161,7 +161,7 @@ class _Ends:
         self._said: TesseraError | None = None
 
     def hear(self, answer: Generation) -> None:
-        """An answer has ended."""
+        """Count an answer that has ended."""
         self._metrics.end(answer)
         if answer.fault is not None and answer.fault is not self._said:
             self._said = answer.fault
@@ -169,7 +169,7 @@ class _Ends:
 
 
 class HandOver:
-    """While it is entered, SIGHUP reads the plan again, which takes over."""
+    """Inside this context, SIGHUP reads the plan again, and the new plan takes over."""
 
     def __init__(self, engine: Engine, file: str, messages: Messages) -> None:
         self._engine = engine
@@ -199,7 +199,7 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeCommand(EngineCommand):
-    """What `tessc serve` was asked for."""
+    """The arguments of `tessc serve`."""
 
     host: str
     port: int

@@ -127,7 +127,7 @@ class SimulateCommand:
 
     @property
     def is_text(self) -> bool:
-        """Whether arrivals are requests for text: a declaration is given, or is there."""
+        """Whether arrivals are requests for text: a declaration is given, or is beside the plan."""
         if self.steps is not None:
             return True
         from tessera.driver.serve.steps import declaration_beside
@@ -139,7 +139,7 @@ class SimulateCommand:
             raise WrongOption("{timeline_file} names a file: the report is on standard output")
 
     def complete(self, options: SimulateOptions) -> SimulateOptions:
-        """The options, once it is clear that a timeline can be written."""
+        """The options, after a check that a timeline can be written."""
         arrivals = options.arrivals if isinstance(options.arrivals, str) else None
         if self.file == "-" == arrivals:
             raise WrongOption("the plan and {arrivals} cannot both be standard input")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tessera.driver.serve.policies import SwitchRule
 
 _MOST_DIGITS = 12
-"""Digits of a number of tokens: more than any context has."""
+"""Most digits of a number of tokens: more than any context has."""
 
 
 def _tokens(
@@ -183,7 +183,7 @@ class TextCommand:
             raise WrongOption("requests for text come by {arrivals}")
 
     def prepare(self, given: Typed) -> tuple[ArrivingText, tuple[str, ...]]:
-        """The requests; they are written first where that is asked for."""
+        """The requests, which are written to a file first if asked."""
         from tessera.driver.serve.measures import Slo
         from tessera.driver.serve.options import ArrivingText
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Maker = Callable[[], tuple[Callable[..., object], Inputs]]
 
 HF = "hf:"
-"""What the name of a config file begins with."""
+"""Prefix of the name of a config file."""
 _WORDS = {"true": True, "false": False}
 
 
@@ -227,7 +227,7 @@ class TraceCommand:
                 return (*config, "no_fuse"), "with a Python file on a GPU"
 
     def no_gpu_options(self, data: bool) -> NoGpuOptions:
-        """What is compiled without a GPU, and for which."""
+        """The options for compiling without a GPU: what, and for which GPUs."""
         from tessera.driver.trace.no_gpu_trace import NoGpuOptions
         from tessera.frontend.machine.gpus import machine_of
 
@@ -241,7 +241,7 @@ class TraceCommand:
         )
 
     def options(self) -> TraceOptions:
-        """What the library takes."""
+        """The options for the library."""
         from tessera.driver.trace.capture_trace import TraceOptions
 
         return TraceOptions(
@@ -256,7 +256,7 @@ class TraceCommand:
 
 
 def _trace(messages: Messages, command: TraceCommand) -> str:
-    """Write the trace; a summary of it."""
+    """Write the trace; returns a summary."""
     if command.device == "none" and not command.dry_run:
         return _trace_no_gpu(messages, command)
     if command.device == "meta" or (command.is_config and command.device != "none"):
@@ -289,7 +289,7 @@ def _trace_on_gpu(messages: Messages, command: TraceCommand) -> str:
 
 
 def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
-    """A trace that is compiled for named GPUs."""
+    """A trace compiled for named GPUs."""
     from tessera.driver.trace import capture_trace as tracing
     from tessera.driver.trace import no_gpu_trace
 
@@ -384,7 +384,7 @@ def _maker(command: TraceCommand) -> tuple[Maker, tuple[Diagnostic, ...]]:
 
 
 def _counted(program: Program) -> str:
-    """How many launches, other steps and kernels a trace has."""
+    """The numbers of launches, other steps and kernels of a trace."""
     launches = sum(1 for _ in program.launches())
     others = sum(1 for _ in program.work()) - launches
     return f"{launches} launches and {others} other steps, {len(program.modules)} kernels"
@@ -397,7 +397,7 @@ def _roles(program: Program) -> str:
 
 
 def _tuned(program: Program) -> Iterator[str]:
-    """How many launches have code for a number of SMs."""
+    """The number of launches that have code for a number of SMs."""
     counts = Counter(
         sms
         for launch in program.launches()
@@ -432,7 +432,7 @@ def _measured(traced: Trace) -> Iterator[str]:
 
 
 def _check_places(command: TraceCommand, inputs: tuple[str, ...], *, data: bool) -> None:
-    """Refuse places that cannot be written or that hold an input, before any work."""
+    """Refuse paths that cannot be written or that are inputs, before any work."""
     from tessera.driver.trace.capture_trace import files_beside
 
     target = Path(command.output)
@@ -455,7 +455,7 @@ def _text(path: str) -> tuple[str, str]:
 
 
 def _archs(gpus: str, archs: str) -> tuple[str, ...]:
-    """The architectures that were asked for, each once."""
+    """The requested architectures, each once."""
     from tessera.frontend.machine.gpus import machine_of
 
     wanted = [arch.strip() for arch in archs.split(",") if arch.strip()]
