@@ -103,7 +103,7 @@ def __getattr__(name: str) -> object:
 
 
 def _notebook_html(record: object) -> str:
-    """The page that a notebook shows of a record; it is made above the layer of records."""
+    """The page that a notebook shows for a record; `report`, a higher layer, makes it."""
     html: str = importlib.import_module("tessera.report.page.notebook").notebook_html(record)
     return html
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130
-"""As `ExitCode.INTERRUPTED`, which is not there yet."""
+"""Equal to `ExitCode.INTERRUPTED`, which is not imported yet."""
 
 
 def main() -> None:
-    """Run the command line and exit; Ctrl-C while it is imported ends it as it does later."""
+    """Run the command line and exit; Ctrl-C during imports ends it as it does later."""
     try:
         from tessera.cli.main import main as run_and_exit
     except KeyboardInterrupt:

@@ -3,7 +3,7 @@
 A code never changes its meaning: 1xxx syntax and files, 2xxx analysis, 3xxx planning, 4xxx
 lowering, 5xxx running, 6xxx capture, 9xxx a fault of Tessera's own. Every code has a page
 `explain/<code>.md` with the sections What it means, Why it matters, Example, What to do; the
-tests hold the table, the pages and the code that reports them against each other.
+tests compare the table, the pages and the code that reports them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAGES = Path(__file__).parent / "explain"
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One kind of finding: its code, what it says in general, and how bad it is by default."""
+    """One kind of finding: its code, its title, and its default severity."""
 
     code: str
     title: str

@@ -58,7 +58,7 @@ class Span:
 
 
 class Severity(enum.Enum):
-    """How bad a finding is; only errors change the exit code (warnings do under `--strict`)."""
+    """Severity of a finding; only errors change the exit code (warnings do under `--strict`)."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -87,7 +87,7 @@ class Diagnostic:
 
 
 def shorten(text: str) -> str:
-    """A text to show; the middle of a very long one is left out (a name may have megabytes)."""
+    """A text to show, without its middle if it is very long (a name may have megabytes)."""
     return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 60]}...{text[-57:]}"
 
 
@@ -134,7 +134,7 @@ class ExitCode(enum.IntEnum):
 
 
 class TesseraError(Exception):
-    """Input that cannot be used. `exit_code` is what the command line ends with."""
+    """Input that cannot be used. `exit_code` is the exit code of the command line."""
 
     def __init__(
         self, diagnostics: Iterable[Diagnostic] | Diagnostic, exit_code: int = ExitCode.ERRORS
@@ -169,7 +169,7 @@ class TesseraError(Exception):
 def _from_another_process(
     kind: type[TesseraError], args: tuple[str, ...], fields: dict[str, object]
 ) -> TesseraError:
-    """An error as it was raised in another process; its fields are complete."""
+    """An error that was raised in another process; its fields are complete."""
     same = kind.__new__(kind, *args)
     same.__dict__.update(fields)
     return same
@@ -187,5 +187,5 @@ def in_one_line(diagnostic: Diagnostic) -> str:
 
 
 def in_text_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sorted by where they stand; those without a place come first."""
+    """Diagnostics sorted by position; those without a position come first."""
     return sorted(diagnostics, key=lambda d: d.primary.span.start if d.primary else -1)

@@ -1,14 +1,14 @@
-"""Write a result to a file, or several to a folder: the whole of it, or nothing.
+"""Write a result to a file, or several to a folder: all of it or nothing.
 
 The bytes go to a temporary file in the target's folder, which then takes the target's name in
 one step. A reader never sees half a file, and an interrupted run leaves the old one alone.
 
-What is there already is replaced only where it is a file of the same kind that this program has
-written, or empty (`mktemp` makes such), and never where it is an input of the command. Most kinds
-are known by how they begin; those that look as anybody's do have a mark in the syntax of their
+An existing file is replaced only if it is a file of the same kind that this program wrote, or an
+empty file (as `mktemp` makes), and never if it is an input of the command. Most kinds are
+recognised by how they begin. Kinds that other programs write too have a mark in the syntax of their
 format: PTX a comment at its very end, arrays the comment of a zip file or metadata. Devices and
-pipes take the bytes as they come, and so do the descriptors behind `/dev/stdout` and `/dev/fd`: a
-file that a shell has opened there must not be renamed away under it.
+pipes are written directly, and so are the descriptors behind `/dev/stdout` and `/dev/fd`: a file
+that a shell has opened there must not be renamed away under it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Kind(Enum):
-    """What a file of ours holds, with the words for people."""
+    """The kinds of files that Tessera writes, each with its name for people."""
 
     PLAN = "a plan"
     GRAPH = "a kernel graph"
@@ -53,7 +53,7 @@ class Kind(Enum):
     CLUSTER = "a cluster with its token"
 
 
-# How files begin that say by themselves what they are.
+# Beginnings of files that identify their kind.
 _BEGINNINGS = {
     Kind.PLAN: rb"tessera-plan \d",
     Kind.GRAPH: rb"tessera-graph \d",
@@ -72,12 +72,12 @@ _BEGINNINGS = {
     Kind.TIMELINE: rb'\{"displayTimeUnit":"ms","otherData":\{"producer":"MARK"\}',
 }
 _ARRAYS = (Kind.RESULTS, Kind.CONTENTS)
-# How a comment begins in formats that need a mark.
+# Beginnings of comments in formats that need a mark.
 _COMMENTS = {Kind.PTX: "// ", Kind.TRACE: "// "}
 
 
 def mark(kind: Kind) -> str:
-    """The mark in a file of a kind, which says who has written it."""
+    """The mark in a file of a kind, which shows that Tessera wrote it."""
     return f"written by tessc: {kind.name.lower()}"
 
 
@@ -93,7 +93,7 @@ def write_file(path: str, data: bytes, kind: Kind) -> None:
 
 
 def write_stream(path: str, write: Callable[[IO[bytes]], None], kind: Kind) -> None:
-    """Write what `write` writes, which begins as its kind does or has its mark."""
+    """Write the output of `write`, which begins like its kind or has its mark."""
     try:
         check_output(path, kind)
         if (descriptor := _descriptor(path)) is not None:
@@ -124,7 +124,7 @@ def check_folder(folder: str) -> None:
 
 
 def write_folder(folder: str, files: Mapping[str, bytes], words: bytes) -> None:
-    """Write files, each with `words` in its first line; none takes the place of one without."""
+    """Write files with `words` in their first line; existing files without it are not replaced."""
     for path in (Path(folder, name) for name in files):
         if os.path.lexists(path) and not _has_words(path, words):
             raise _cannot(
@@ -153,7 +153,7 @@ def write_folder(folder: str, files: Mapping[str, bytes], words: bytes) -> None:
 
 
 def check_output(path: str, kind: Kind, inputs: Iterable[str | None] = ()) -> None:
-    """Refuse, before any work, a place that cannot be written or holds what is not ours."""
+    """Refuse, before any work, a path that cannot be written or holds a file that is not ours."""
     try:
         _check_output(path, kind, inputs)
     except (OSError, ValueError) as problem:
@@ -192,7 +192,7 @@ def _check_output(path: str, kind: Kind, inputs: Iterable[str | None]) -> None:
 def is_same_place(path: str, other: str) -> bool:
     """Whether two paths name one file, existing or not; upper and lower case are equal.
 
-    Some file systems tell capitals apart and some do not; two outputs never differ in them alone.
+    Only some file systems are case-sensitive, so two outputs must not differ in case alone.
     """
     here, there = _status(path), _status(other)
     if here is not None and there is not None:
@@ -201,13 +201,13 @@ def is_same_place(path: str, other: str) -> bool:
 
 
 def check_apart(first: str, second: str, why: str, hint: str | None = None) -> None:
-    """Refuse two outputs of one command under one name."""
+    """Refuse two outputs of one command with the same path."""
     if is_same_place(first, second):
         raise _cannot(first, why, hint)
 
 
 def is_regular(path: str) -> bool:
-    """Whether a path is that of a plain file, or of none yet."""
+    """Whether a path is that of a plain file, or does not exist yet."""
     try:
         status = _status(path)
     except (OSError, ValueError):
@@ -216,7 +216,7 @@ def is_regular(path: str) -> bool:
 
 
 def _is_ours(path: str, kind: Kind) -> bool:
-    """Whether a file says that this program has written it, as that kind."""
+    """Whether a file shows that this program wrote it, as that kind."""
     with open(path, "rb") as stream:
         head = stream.read(_END_BYTES)
         size = stream.seek(0, os.SEEK_END)
@@ -250,7 +250,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _is_at(path: str, there: os.stat_result) -> bool:
-    """Whether a path leads to a file; False if it leads nowhere."""
+    """Whether a path leads to the file `there`; False if it leads nowhere."""
     try:
         return os.path.samestat(os.stat(path), there)
     except (OSError, ValueError):
@@ -292,7 +292,7 @@ def _cannot(path: str, why: str, hint: str | None = None) -> TesseraError:
 
 
 class _ForwardStream:
-    """A stream that only goes forward: devices accept a seek and do not do it."""
+    """A stream without seeks: devices accept a seek but do not perform it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.write = stream.write
@@ -314,7 +314,7 @@ def _replace(target: Path, write: Callable[[IO[bytes]], None], mode: int | None 
 
 def _write_beside(target: Path, write: Callable[[IO[bytes]], None], mode: int | None = None) -> str:
     """The path of a temporary file in the target's folder that can take its place."""
-    # A name may be as long as a folder allows, and this one is longer.
+    # The target's name may be as long as the file system allows, so it is shortened here.
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:32]}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -327,7 +327,7 @@ def _write_beside(target: Path, write: Callable[[IO[bytes]], None], mode: int | 
 
 
 def _mode(target: Path) -> int:
-    """The permissions that the file has, or that a new one would get."""
+    """The permissions of the existing file, or those that a new file would get."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)

@@ -59,24 +59,24 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
 
 
 def with_environment(values: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that is started: this one's, and these."""
+    """The environment for a new process: this process's own, updated with `values`."""
     return {**os.environ, **values}
 
 
 def set_default(name: str, value: str) -> None:
-    """Set a variable of another program's, for a library of this process, unless it is set."""
+    """Set another program's variable, for a library in this process, unless it is set."""
     os.environ.setdefault(name, value)
 
 
 def drop_empty(name: str) -> None:
-    """Remove a variable of another program's that is set to nothing."""
+    """Remove another program's variable if it is set to an empty value."""
     if os.environ.get(name) == "":
         del os.environ[name]
 
 
 @contextmanager
 def overridden(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables of other programs' for a while, for libraries of this process."""
+    """Temporarily set other programs' variables, for libraries in this process."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -100,7 +100,7 @@ def _count(values: Mapping[str, str], name: str) -> int | None:
 
 
 def _cache_dir(values: Mapping[str, str]) -> Path | None:
-    """The folder named, else the one of the XDG base directory specification."""
+    """The named folder, else that of the XDG base directory specification."""
     if named := values.get("TESSERA_CACHE_DIR"):
         return Path(named)
     base = values.get("XDG_CACHE_HOME", "")

@@ -1,9 +1,9 @@
-"""Texts for people: they can be shown and joined, and nothing can be decided by them.
+"""Texts for people: they can be shown and joined, but no code can decide by them.
 
-In: what a program has to say to a person (why a launch is pinned, what a profile leaves out). Out:
-a value that prints. A record that holds a `str` invites the reader to look for a word in it; then a
-change of wording changes what the program does. A `Wording` has none of the methods of `str`, and
-`mypy` refuses `==`, `in` and `startswith` on it (`tests/unit/test_wording.py` tries each). What two
+In: a text for a person (why a launch is pinned, what a profile leaves out). Out: a value that
+prints. A record that holds a `str` invites code to search it for a word; then a change of wording
+changes what the program does. A `Wording` has none of the methods of `str`, and `mypy` refuses
+`==`, `in` and `startswith` on it (`tests/unit/test_wording.py` tries each). Anything that two
 places must agree on is a value with a type of its own, beside the wording.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Never
 class Wording:
     """A text for people. `str()` and f-strings show it; `+` and `join` make longer ones.
 
-    It is no dataclass: `dataclasses.asdict` would take it apart.
+    It is not a dataclass, because `dataclasses.asdict` would convert it.
     """
 
     __slots__ = ("_text",)
@@ -26,7 +26,7 @@ class Wording:
 
     @classmethod
     def join(cls, parts: Iterable[Wording | str], between: str = ", ") -> Wording:
-        """The parts one after the other, with a text between each two."""
+        """The parts one after the other, separated by `between`."""
         return cls(between.join(map(str, parts)))
 
     def __str__(self) -> str:
