@@ -1,7 +1,7 @@
-"""What a load from memory that outlives a CTA gives, in an excerpt.
+"""The results of loads from memory that outlives a CTA, in an excerpt.
 
-In: a load and its addresses. Out: its results. An address that is one of several gives one of what
-is there.
+In: a load and its addresses. Out: its results. If the address is one of several, the result is one
+of the values at these addresses.
 - From an object with pointers (`Table`): the pointer where each thread loads a word of the table
   that nothing may have overwritten; otherwise an address in one of the objects that the table
   points to, as long as the bytes were never written: what is not a pointer there is data, and no
@@ -32,7 +32,7 @@ from tessera.passes.lane_values.masks import Mask
 
 
 def load_results(runner: SliceState, step: Step, mask: Mask) -> None:
-    """Write what a load from memory gives."""
+    """Write the results of a load from memory."""
     types = [m for m in step.instruction.opcode.modifiers if is_type(m)]
     is_load = step.instruction.opcode.name in {"ld", "ldu"} and len(types) == 1
     if not is_load:
@@ -73,7 +73,7 @@ def _word(
 def _known_word(
     runner: SliceState, address: Lanes, offset: int, type: str, bits: int, index: int
 ) -> Lanes | None:
-    """A word of a weight whose contents are known; otherwise note what was asked for."""
+    """A word of a weight whose contents are known; otherwise record the zone that was asked for."""
     zone = runner.common_zone(address)
     content = None if zone is None else runner.scene.contents.get(zone)
     if zone is None or content is None:

@@ -82,7 +82,7 @@ def _load_words(runner: SliceState, step: Step, address: Lanes, type: str, mask:
 
 
 def _forgotten(runner: SliceState) -> int:
-    """The kind of a word of which nothing is known any more: a distance, if one was stored."""
+    """The kind of a forgotten word: it may be a distance if a distance was stored."""
     return HARD if runner.local_kind >= MIXED else NUMBER
 
 
@@ -146,14 +146,14 @@ def _bounds(runner: SliceState, address: Lanes, zone: int, width: int) -> tuple[
         # Where parameters lie is known: a number of bytes may lead into the next one.
         start, end = 0, len(runner.scene.parameters)
     elif reach < lanes.WIDE and highest - base + reach >= end:
-        return 0, -1  # into another variable, nobody knows which
+        return 0, -1  # it may lead into another variable, and which one is unknown
     high = end - width if reach >= lanes.WIDE else min(highest - base + reach, end - width)
     low = start if reach >= lanes.WIDE else max(lowest - base, start)
     return -(-low // width) * width, high
 
 
 def _variable(runner: SliceState, offset: int, zone: int) -> tuple[int, int]:
-    """Where the variable around an offset starts and ends."""
+    """The start and the end of the variable around an offset."""
     variables = runner.local_variables
     if zone == PARAMETER:
         starts = sorted({*runner.scene.parameter_offsets.values(), len(runner.scene.parameters)})

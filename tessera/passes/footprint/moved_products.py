@@ -1,10 +1,9 @@
 """Quotients as compilers write them: the high half of a product (`mul.hi`), moved right (`shr`).
 
-In: the steps of a kernel, and the values of a product's factors. Out: the quotient at once. On its
-own the high half changes with every few numbers of blocks, and these would have to be separated
-only to be put together again. So where one factor grows with digits and all that reads the high
-half moves it, nothing is known of the high half, and what moves it asks for the whole
-(`sloped_moved_product`).
+In: the steps of a kernel, and the values of a product's factors. Out: the quotient in one step. The
+high half alone changes every few CTAs, so the CTAs would have to be split, only to be merged again
+by the shift. So if one factor grows with digits and every reader of the high half shifts it, the
+high half is left unknown, and the shift computes the whole quotient (`sloped_moved_product`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class MovedProducts:
         self.open.clear()
 
     def may_touch(self, step: Step, values: Sequence[Lanes]) -> bool:
-        """Whether a step is such a product or move; cheap for all others."""
+        """Whether a step is such a product or shift; fast for all other steps."""
         opcode = step.instruction.opcode
         if opcode.name == "shr":
             return bool(self.open) and self._is_known(step)
@@ -56,7 +55,7 @@ class MovedProducts:
         return step.index in _moved_steps(self._code)
 
     def result(self, step: Step, values: Sequence[Lanes]) -> Lanes | None:
-        """What such a step makes of its sources; None if it is as plain as any other."""
+        """The result of such a product or shift; None if the step is an ordinary one."""
         opcode, operands = step.instruction.opcode, step.instruction.operands
         if opcode.name == "mul":
             first, second = values

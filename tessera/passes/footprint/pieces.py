@@ -28,7 +28,7 @@ Listed = tuple[tuple[int, int], ...]
 
 
 class TooManyPieces(Exception):
-    """A digit would have to be taken into more parts than can be followed."""
+    """A digit would have to be split into more parts than can be followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class GridPiece:
 
     @property
     def listed(self) -> int:
-        """How many CTAs are spelled out."""
+        """The number of CTAs that are spelled out."""
         return prod(count for axis in self.axes for _, count in axis.listed)
 
     def with_axis(self, place: int, axis: GridAxis, share: int = 1) -> GridPiece:
@@ -94,7 +94,7 @@ class GridPiece:
         return GridPiece((x, y, z), share)
 
     def split(self, wanted: Split, most: int) -> list[GridPiece]:
-        """The pieces that this one is taken into; `most` CTAs may be spelled out in each."""
+        """The pieces that this one is split into; at most `most` CTAs are spelled out in each."""
         digit = wanted.digits[0]
         axis = self.axes[digit.axis]
         if wanted.base:

@@ -1,4 +1,4 @@
-"""What a launch gives to a kernel's address arithmetic, as numbers.
+"""The inputs of a kernel's address arithmetic in one launch, as numbers.
 
 In: sizes, the bytes of the parameters with made-up addresses in them (`zones`), the zones of
 module variables, and the `pointers` tables that still hold. Out: the values of special

@@ -1,4 +1,4 @@
-"""What is in the shared memory of each CTA, cell by cell, while an excerpt runs.
+"""The contents of the shared memory of each CTA, cell by cell, while an excerpt runs.
 
 In: stores and loads of exact addresses, in the order in which the excerpt runs them, and barriers.
 Out: what a load gives; or `SharedTrouble`, after which nothing that was loaded counts.
@@ -38,7 +38,7 @@ _MOST_AT_ONCE = 4
 
 
 class SharedImage:
-    """The cells of one run; see the module's text. Cells of threads are arrays with a number per
+    """The cells of one run; see the module docstring. Cells of threads are arrays with a number per
     thread, -1 for a thread that takes no part."""
 
     def __init__(self, cells: int, threads: int) -> None:
@@ -152,7 +152,7 @@ class SharedImage:
             self.values = {n: v for n, v in self.values.items() if n in used}
 
     def _hide_landing(self, places: Offsets, width: int) -> None:
-        """What a copy may still overwrite is unknown."""
+        """Make cells unknown that a copy may still overwrite."""
         for half in range(_cells_of(width)):
             here = places + half
             self.record[here[self.landing[here] | self.forever[here]]] = _UNKNOWN
@@ -194,7 +194,7 @@ class SharedImage:
         return False
 
     def load(self, cells: Offsets, width: int, why: int) -> Lanes:
-        """What is in the cells of each thread, as 4 or 8 bytes."""
+        """The contents of the cells of each thread, as 4 or 8 bytes."""
         chosen = cells >= 0
         places = np.where(chosen, cells, cells[chosen][0] if chosen.any() else 0)
         low = self._gather(places, why)

@@ -1,9 +1,9 @@
-"""Which threads of a CTA touched each cell of shared memory since the barrier before.
+"""The threads of a CTA that touched each cell of shared memory since the last barrier.
 
-In: who touches what, and barriers. Out: whether a thread is ordered after the other threads that
-touched a cell. Per cell the least and the greatest thread is kept, which is exact for one thread,
-and tells whether all of them are of one warp: threads of a warp are also ordered by
-`bar.warp.sync`. CTAs may stand at different barriers, so each `Phase` is of some CTAs.
+In: the cells that threads touch, and barriers. Out: whether a thread is ordered after the other
+threads that touched a cell. Per cell the least and the greatest thread is kept. That is exact for
+one thread, and shows whether all of them are in one warp: threads of a warp are also ordered by
+`bar.warp.sync`. CTAs may be at different barriers, so each `Phase` belongs to some CTAs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which objects the addresses that a kernel keeps in shared memory point into.
+"""The objects that addresses in shared memory point into.
 
 In: every store to shared memory of a run, wherever and whenever it happens, and the loads of 8
 bytes. Out: per load the objects that any store may have put an address of where it loads, or None
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 _EVERYWHERE: Span = (0, 1 << 33)
 Roots = frozenset[int] | None
-"""Zones of objects; None: something else, too."""
+"""Zones of objects; None if the value may also be something else."""
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Stored:
 
 
 class SharedRoots:
-    """Collects stores and loads over all runs of a launch; see the module's text."""
+    """Collects stores and loads over all runs of a launch; see the module docstring."""
 
     def __init__(
         self, use: SharedUse, scene: Scene, numbers: frozenset[int], is_mixed: bool = False
@@ -180,7 +180,7 @@ class SharedRoots:
                 new = self._roots(where, roots_of, load_of)
                 changed = changed or new != roots_of[index]
                 roots_of[index] = new
-        # What nothing was stored to holds anything.
+        # Memory that no store reaches can hold anything.
         return {index: roots or None for index, roots in roots_of.items()}
 
     def _roots(self, where: Span, roots_of: dict[int, Roots], load_of: dict[int, int]) -> Roots:
