@@ -1,5 +1,5 @@
 """Values of many threads at once, exact or as intervals.
 
-In: operands of lanes. Out: what each operation makes of them. Imported by `footprint`,
+In: operands as `Lanes`. Out: the result of each operation. Imported by `footprint`,
 `kernel_facts` and `planning.prices`.
 """

@@ -1,4 +1,4 @@
-"""What numbers a value is made of: none of them an address, one, or several.
+"""Kinds of values, by the addresses from which they are computed: none, one, or several.
 
 Objects lie at multiples of 256, and nothing else is known of where they lie. The excerpt runs on
 made-up addresses, so what it computes counts only as far as it does not depend on those. The kind
@@ -77,7 +77,7 @@ def _arithmetic(name: str, modifiers: tuple[str, ...], kinds: Sequence[int], bit
 
 
 def negated(kind: int) -> int:
-    """The kind of the opposite of a value."""
+    """The kind of a negated value."""
     return MIXED if kind == POINTER else kind
 
 

@@ -1,4 +1,4 @@
-"""What integer instructions do to `Lanes`.
+"""Integer instructions on `Lanes`.
 
 In: an opcode. Out: a function from the values of its sources to those of its destinations, or
 None if the instruction computes nothing that an address is made of (floating point, matrix
