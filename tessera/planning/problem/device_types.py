@@ -1,8 +1,8 @@
-"""Devices that are alike: types, equal parts, and the problem with one device per type.
+"""Device types: identical devices, equal parts, and the problem with one device per type.
 
 In: a `Problem`. Out: its types; the devices dealt to parts; the problem in which each type is one
-device, as fast and large as all of the type together. That one is small, and no plan beats its
-bound.
+device, as fast and large as all devices of the type together. That problem is small, and its bound
+holds for every plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def usable_devices(problem: Problem) -> tuple[int, ...]:
 
 
 def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
-    """Devices that are alike: same times for all tasks, same memory, alone on their card."""
+    """Groups of identical devices: same times for all tasks, same memory, alone on their card."""
     rooms = {d: room for room in problem.rooms for d in room.devices}
     groups: dict[object, list[int]] = {}
     for device in range(len(problem.devices)):
@@ -36,7 +36,7 @@ def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
 
 
 def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
-    """The devices of each type dealt to parts as evenly as can be; empty parts are left out."""
+    """The devices of each type dealt to parts as evenly as possible; empty parts are left out."""
     parts: list[list[int]] = [[] for _ in range(number)]
     for group in types_of(problem):
         for part in range(number):
@@ -46,7 +46,7 @@ def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
 
 
 def aggregate(problem: Problem) -> tuple[Problem, tuple[tuple[int, ...], ...]]:
-    """The problem with one device per type, n times as fast and large: no plan beats its bound."""
+    """The problem with one device per type, n times as fast and large: its bound is valid."""
     groups = types_of(problem)
     of = {device: index for index, group in enumerate(groups) for device in group}
     tasks = tuple(
@@ -87,7 +87,7 @@ def _merged_wire(
     groups: tuple[tuple[int, ...], ...],
     pair: tuple[int, int],
 ) -> Wire:
-    """The fastest way between two types; what a byte takes from all of a type together."""
+    """The fastest wire between two types, with the time per byte over all devices of a type."""
     wires = [wire for wire in problem.wires if (of[wire.source], of[wire.target]) == pair]
     fastest = min(wires, key=lambda wire: (wire.ns_per_byte, wire.latency_ns))
     most = max(len(groups[end]) for end in pair)
@@ -98,7 +98,7 @@ def _merged_wire(
 def _merged_pipes(
     problem: Problem, of: dict[int, int], groups: tuple[tuple[int, ...], ...]
 ) -> tuple[Pipe, ...]:
-    """What a type can send and receive in all; left out where some way is not bounded."""
+    """Total send and receive capacity of a type; left out if any of its wires is unbounded."""
     merged = []
     for end, way in enumerate(("out", "in")):
         for index in range(len(groups)):

@@ -1,7 +1,7 @@
-"""When to stop: a clock and a caller's wish, asked between steps.
+"""Stop conditions of a search: a deadline and a request of the caller, polled between steps.
 
-In: seconds and a callable. Out: a `SearchWatch`. Without either nothing here depends on time, and
-the same input gives the same answer.
+In: seconds and a callable. Out: a `SearchWatch`. Without either, nothing depends on time, and the
+same input gives the same answer.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ShouldStop = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchWatch:
-    """A deadline, in the seconds of `time.perf_counter`, and a wish to stop."""
+    """A deadline, in seconds of `time.perf_counter`, and a callable that asks to stop."""
 
     deadline: float | None = None
     should_stop: ShouldStop | None = None
 
     def over(self) -> Ending | None:
-        """Why to stop now; None: go on."""
+        """The reason to stop now; None to continue."""
         if self.should_stop is not None and self.should_stop():
             return Ending.INTERRUPTED
         if self.deadline is not None and time.perf_counter() >= self.deadline:

@@ -1,4 +1,4 @@
-"""What keeps the period of a plan from being shorter, as values with their own text."""
+"""Limits of the period of a plan, as values with their own text."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from enum import StrEnum
 
 
 class LimitKind(StrEnum):
-    """What keeps a period from being shorter: the load of something, or how requests follow."""
+    """The kind of a limit: the load of a resource, or the order of requests."""
 
     DEVICE = "device"
     LINK = "link"
     MEMORY = "memory"  # the bandwidth that slices of a card share
     SLOTS = "slots"
-    STATE = "state"  # a request waits for what the one before it in its lane leaves
+    STATE = "state"  # a request waits for the state of the previous request in its lane
     WAITING = "waiting"
 
     @property
     def is_load(self) -> bool:
-        """Whether slots and lanes do nothing about it."""
+        """Whether the limit is a load, which more slots and lanes do not change."""
         return self in (LimitKind.DEVICE, LimitKind.LINK, LimitKind.MEMORY)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a period is not below; `name` is that of the device, link, memory or state."""
+    """A lower limit of the period; `name` is that of the device, link, memory or state."""
 
     kind: LimitKind
     name: str
@@ -32,7 +32,7 @@ class Limit:
 
     @property
     def text(self) -> str:
-        """What reports call it."""
+        """The name of the limit in reports."""
         match self.kind:
             case LimitKind.SLOTS:
                 return "slots"

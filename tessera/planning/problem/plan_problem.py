@@ -3,14 +3,15 @@
 In: one or more `KernelGraph`s with `Costs`, a `Machine`, and the numbers of slots and lanes. Out: a
 `Planning`: the problem, and which task each step became part of.
 
-A tensor is what one step writes of a buffer and the same others read: regions that overlap are cut
-into pieces that do not, since bytes are sent once to a device. So no plan sends less than a problem
-counts with, and its bound is below every plan. Buffers fill memory wherever a step that touches
-them runs: weights and module variables once, state once per lane, everything private to a request
-once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay together
-where a value persists from one request to the next between them, and where one is pinned: it stays
-with all that it shares a dependence with. What a request leaves to the next one of its lane limits
-the period: a `Cycle` from the step that needs it to the step that makes it. Sound, not tight.
+A tensor is the part of a buffer that one step writes and the same other steps read. Overlapping
+regions are cut into disjoint pieces, since bytes are sent once to a device. So no plan sends less
+than the problem counts, and its bound is below every plan. Buffers fill memory wherever a step that
+touches them runs: weights and module variables once, state once per lane, everything private to a
+request once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay
+together if a value persists between them from one request to the next, and if one is pinned: it
+stays with all steps with which it shares a dependence. A value that a request leaves to the next
+request of its lane limits the period: a `Cycle` from the step that needs it to the step that makes
+it. This is sound, not tight.
 
 Longer than 400 lines because tasks, tensors, memory and cycles are made from the same graphs.
 """
@@ -61,7 +62,7 @@ def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
                 bytes=size,
                 producer=first + source,
                 consumers=tuple(first + reader for reader in readers),
-                # What one step reads of what another wrote in a buffer goes in one transfer.
+                # All bytes of a buffer that one step writes and another reads go in one transfer.
                 count=int(taken.isdisjoint(readers)),
                 rate=rate,
             )
@@ -71,10 +72,10 @@ def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
 def _pieces(
     by_region: Mapping[Region, Sequence[Edge]], size: int
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Sets of readers, and the bytes that just these read.
+    """Sets of readers, and the bytes that exactly these read.
 
-    Where sets meet, those with the fewest readers come first: a reader of bytes that no other reads
-    has a transfer of its own, which brings what it shares with others too.
+    If sets intersect, those with the fewest readers come first: a reader of bytes that no other
+    step reads has its own transfer, which also carries the bytes that it shares with others.
     """
     regions = [({int(edge.target) for edge in edges}, edges) for edges in by_region.values()]
     pieces = [(readers, max(edge.bytes for edge in edges)) for readers, edges in regions]
@@ -97,7 +98,7 @@ def _pieces(
 def _apart(
     pieces: list[tuple[set[int], Ranges]], readers: set[int], own: Ranges
 ) -> list[tuple[set[int], Ranges]]:
-    """Pieces that do not overlap, with one more region."""
+    """The disjoint pieces after adding one more region."""
     made = []
     for others, there in pieces:
         both = intervals.intersect(there, own)
@@ -108,11 +109,11 @@ def _apart(
     return [*made, (readers, own)] if intervals.size(own) else made
 
 
-# What a context, its graphs and library workspaces take on each device, before any buffer.
+# Bytes of a context, its graphs and library workspaces on each device, before any buffer.
 RESERVED_BYTES = 1 << 30
 _SHARED = (Role.WEIGHT, Role.VARIABLE)
 PERSISTENT = (*_SHARED, Role.STATE)
-# Below this, what modules bring along is left out of the search.
+# Module variables below this many bytes are left out of the search.
 _MUCH = 1 << 20
 _CARRIED = (Role.STATE.value, Role.VARIABLE.value)
 
@@ -122,7 +123,7 @@ class TracePart:
     """One trace of a mix: `requests` of it per unit.
 
     Weights, variables and state of equal key are one buffer; the key is name, role and size, and
-    what `keys` adds for a buffer's name: a digest of its contents, say.
+    the entry of `keys` for a buffer's name, such as a digest of its contents.
     """
 
     name: str
@@ -134,7 +135,7 @@ class TracePart:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """A problem, and per step the task that holds it; `offsets`: the first step of each trace."""
+    """A problem, and the task of each step; `offsets`: the first step of each trace."""
 
     problem: Problem
     task_of: tuple[int, ...]
@@ -159,7 +160,7 @@ def problem_of(
     lanes: int | None = None,
     phase: str = "",
 ) -> Planning:
-    """What the planner has to solve for one trace on one machine; as many lanes as slots."""
+    """The problem of one trace on one machine; as many lanes as slots."""
     part = TracePart(name=phase, graph=graph, costs=costs)
     return problem_of_mix((part,), machine, slots=slots, lanes=lanes)
 
@@ -173,11 +174,11 @@ def problem_of_mix(
     slot_bytes: int | None = None,
     host_bytes: float = 0.0,
 ) -> Planning:
-    """What the planner has to solve for traces that are served together.
+    """The problem of traces that are served together.
 
-    What is private to a request counts buffer by buffer; with `slot_bytes` it counts as that many
-    bytes on every device that does anything. `host_bytes` go to or come from the host, for all
-    requests of the mix.
+    The private bytes of a request count buffer by buffer; with `slot_bytes`, they count as that
+    many bytes on every device with work. `host_bytes` go to or come from the host, for all requests
+    of the mix.
     """
     lanes = slots if lanes is None else lanes
     offsets = [0]
@@ -210,14 +211,14 @@ def problem_of_mix(
 
 
 def groups_of(graph: KernelGraph) -> tuple[int, ...]:
-    """Per step its group, numbered by first appearance."""
+    """The group of each step, numbered by first appearance."""
     return groups_of_mix((TracePart(name="", graph=graph, costs=Costs(())),))
 
 
 def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
-    """Per step of all traces its group, numbered by first appearance.
+    """The group of each step of all traces, numbered by first appearance.
 
-    Between traces, all that touch one state stay together if any of them writes it.
+    Across traces, all steps that touch a state stay together if any of them writes it.
     """
     total = sum(len(part.graph.nodes) for part in parts)
     together = networkx.empty_graph(total)
@@ -256,7 +257,7 @@ def _part_of(parts: Sequence[TracePart], step: int) -> int:
 
 
 def _key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
-    """What makes buffers of several traces one; private ones have the trace's number in it."""
+    """The key by which buffers of several traces are one; a private key has the trace number."""
     held = part.graph.buffers[buffer]
     if held.role not in PERSISTENT:
         return held.role.value, held.name, str(number)
@@ -264,7 +265,7 @@ def _key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
 
 
 def _cycles(parts: Sequence[TracePart], offsets: Sequence[int]) -> tuple[Cycle, ...]:
-    """From the step that the next request starts with to the step that it waits for."""
+    """Cycles from the step that the next request starts with to the step that it waits for."""
     cycles: dict[Cycle, None] = {}
     for part, first in zip(parts, offsets, strict=False):
         for edge in part.graph.edges:
@@ -296,7 +297,7 @@ def _tasks(part: TracePart, number: int) -> tuple[Task, ...]:
 
 
 def _is_attention(name: str) -> bool:
-    """By name, and only for the baseline that splits attention off."""
+    """Whether a name is that of an attention; only for the baseline that splits attention off."""
     return any(word in name.lower() for word in ("attention", "attn", "flash", "fmha", "sdpa"))
 
 
@@ -334,7 +335,7 @@ def _residents(
 
 
 def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
-    """What makes buffers one in memory: every trace loads modules of its own."""
+    """The key by which buffers are one in memory: every trace loads its own modules."""
     held = part.graph.buffers[buffer]
     return (*_key(part, number, buffer), *([str(number)] if held.role is Role.VARIABLE else []))
 
@@ -342,10 +343,11 @@ def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:
 def _modules(
     part: TracePart, number: int, users: Mapping[tuple[str, ...], set[int]]
 ) -> Iterator[tuple[tuple[str, ...], int, list[int]]]:
-    """What modules bring along wherever they run, where that is much: keys, bytes and launches.
+    """Large module variables, which are on every device where the module runs: keys, bytes and
+    launches.
 
-    Variables that a step touches count by themselves, but only where a step does that. The few
-    bytes that most modules have make no difference to a placement; plans count them all the same.
+    Variables that a step touches count separately, but only where such a step runs. The few bytes
+    that most modules have do not matter for a placement; plans still count them.
     """
     launches: dict[str, list[int]] = {}
     for node in part.graph.nodes:
@@ -392,7 +394,7 @@ def _wires(machine: Machine) -> tuple[Wire, ...]:
 
 
 def _end_ns_per_byte(machine: Machine, source: int, target: int) -> float:
-    """What a byte takes from both ends: on one card it is read and written in their memory."""
+    """Time per byte at both ends: on one card, a byte is read and written in their memory."""
     first, second = machine.devices[source], machine.devices[target]
     if first.card != second.card:
         return 0.0

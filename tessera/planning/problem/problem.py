@@ -1,15 +1,15 @@
-"""The planning problem, apart from PTX: tasks, tensors, what fills memory, devices and channels.
+"""The planning problem, independent of PTX: tasks, tensors, residents, devices and channels.
 
 In: nothing. Out: frozen records that `plan_problem` builds from a graph, a machine and costs, and
-that model, search, baselines and latency share; and `measure`, what one placement costs.
+that model, search, baselines and latency share; and `measure`, the cost of one placement.
 
 A placement gives each task a device. In the steady state every resource is busy for its load per
-request: a device for its tasks and for what transfers take at each end (`transfer_ns`, and by bytes
-where the wire says so: slices of one card share their memory with copies), a channel for the bytes
-that cross it, a shared load for what slices of one card draw from its memory together. The
-period is the largest load. A tensor goes to a device once, however many tasks read it there. A
-resident (weight, state, buffer) fills memory on every device where one of its users runs. Tasks
-that must stay together are one task already: `contract` does that.
+request: a device for its tasks and for the time of transfers at each end (`transfer_ns`, and a time
+per byte if the wire has one: slices of one card share their memory with copies), a channel for the
+bytes that cross it, a shared load for the memory traffic of all slices of one card. The period is
+the largest load. A tensor is sent to a device once, however many tasks read it there. A resident
+(weight, state, buffer) fills memory on every device where one of its users runs. Tasks that must
+stay together are one task already: `contract` does that.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is placed as one: nanoseconds per device, None where it cannot run.
+    """A unit of placement: nanoseconds per device, None where it cannot run.
 
     `phase` and `kind` are labels for baselines: the trace it is from, and `attention` or not.
-    `rate` is how often it runs per unit of the mix: 1 where one trace is planned. `trace` says
-    which of them it belongs to: a request is one run through the tasks of one trace.
+    `rate` is the number of runs per unit of the mix: 1 if one trace is planned. `trace` is its
+    trace: a request is one run through the tasks of one trace.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Task:
     trace: int = 0
 
     def allowed(self) -> tuple[int, ...]:
-        """The devices that can run it."""
+        """The devices that can run the task."""
         return tuple(device for device, ns in enumerate(self.ns) if ns is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """Bytes that one task makes and others read. `count` transfers move it, one if contiguous."""
+    """Bytes that one task writes and others read. `count` transfers move it, one if contiguous."""
 
     name: str
     bytes: float
@@ -59,7 +59,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """Bytes on every device where a user of it runs."""
+    """Bytes in memory on every device where one of their users runs."""
 
     name: str
     bytes: int
@@ -70,7 +70,7 @@ class Resident:
 class Room:
     """The memory of a card: one capacity for all its devices.
 
-    `host_ns` is how long inputs and outputs of a request hold its way to or from the host.
+    `host_ns` is the time for which inputs and outputs of a request occupy its link to the host.
     """
 
     name: str
@@ -82,9 +82,9 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """The way from one device to another; a pair without one is not connected.
+    """The connection from one device to another; a pair without a wire is not connected.
 
-    `end_ns_per_byte` is what a byte on it takes from the tasks at both of its ends.
+    `end_ns_per_byte` is the time per byte that the tasks at both of its ends lose.
     """
 
     source: int
@@ -105,7 +105,7 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLoad:
-    """Time per task that the tasks on these devices take from one thing they share."""
+    """Time per task that the tasks on these devices take from one shared resource."""
 
     name: str
     devices: tuple[int, ...]
@@ -114,7 +114,7 @@ class SharedLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """What a lane's next request waits for: from the start of one task to the end of another.
+    """The wait of a lane's next request: from the start of one task to the end of another.
 
     Cycles of one name share a state, so a lane runs them one after the other. `alone`: all lanes
     share it, so requests run one after the other.
@@ -136,11 +136,11 @@ class Detail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Everything a placement is judged by. Tasks are in program order.
+    """The problem by which placements are judged. Tasks are in program order.
 
-    `slots` is how many requests may be under way in a replica, `lanes` how many copies of the state
-    there are; None is as many as it takes. Where joint tasks run in turns with others, `detail` has
-    the order: times of a request and cycles come from there.
+    `slots` is the maximum number of requests under way in a replica, `lanes` the number of copies
+    of the state; None means no limit. If joint tasks interleave with others, `detail` has the
+    order: times of a request and cycles come from there.
     """
 
     devices: tuple[str, ...]
@@ -164,7 +164,7 @@ class Problem:
         return self.detail.problem, tuple(placement[group] for group in self.detail.groups)
 
     def tax_ns(self, tensor: Tensor, wire: Wire) -> float:
-        """What moving a tensor over a wire takes from the tasks at each of its ends."""
+        """Time that moving a tensor over a wire takes from the tasks at each of its ends."""
         by_bytes = tensor.bytes * wire.end_ns_per_byte
         return (self.transfer_ns * tensor.count + by_bytes) * tensor.rate
 
@@ -179,7 +179,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What a placement costs: loads in nanoseconds per request, bytes per room."""
+    """The cost of a placement: loads in nanoseconds per request, bytes per room."""
 
     loads: tuple[float, ...]
     memory: tuple[int, ...]
@@ -208,7 +208,7 @@ def transfers_of(problem: Problem, placement: Placement) -> tuple[tuple[int, int
 
 
 def measure(problem: Problem, placement: Placement) -> Measure:
-    """Loads, memory and period of a placement; the period is infinite where one cannot run."""
+    """Loads, memory and period of a placement; the period is infinite if it cannot run."""
     loads = [0.0] * len(problem.resources())
     pipes = len(problem.devices)
     shared = pipes + len(problem.pipes)
@@ -258,7 +258,7 @@ def memory_of(problem: Problem, placement: Placement) -> tuple[int, ...]:
 
 
 def part_of(problem: Problem, tasks: Sequence[int]) -> Problem:
-    """The problem of some of its tasks alone: what they share with others is left out."""
+    """The problem of some of its tasks, without anything that they share with others."""
     number = {task: index for index, task in enumerate(tasks)}
     tensors = []
     for tensor in problem.tensors:
@@ -284,7 +284,7 @@ def part_of(problem: Problem, tasks: Sequence[int]) -> Problem:
 
 
 def keep_devices(problem: Problem, devices: Sequence[int]) -> Problem:
-    """The problem with these devices alone, in this order; times of requests are not kept."""
+    """The problem with only these devices, in this order; times of requests are not kept."""
     number = {device: index for index, device in enumerate(devices)}
     inside = number.keys()
     return replace(
@@ -379,7 +379,7 @@ def contract(problem: Problem, groups: tuple[int, ...]) -> Problem:
 
 
 def _merged(problem: Problem, group: list[int]) -> Task:
-    """One task for several; of traces at different rates, their time per unit of the mix."""
+    """One task for several; for traces at different rates, with the time per unit of the mix."""
     members = [problem.tasks[task] for task in group]
     first = members[0]
     rate = first.rate if all(task.rate == first.rate for task in members) else 1.0

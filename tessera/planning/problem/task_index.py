@@ -1,4 +1,4 @@
-"""What a problem says of its tasks and tensors, whatever their placement.
+"""Arrays of a problem's tasks and tensors that do not depend on the placement.
 
 In: a `Problem`. Out: a `TaskIndex`, which all states of a local search share.
 """
@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from tessera.planning.problem.problem import Problem
 
-UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from it are seen to help
+UNCONNECTED = 1e18  # a load that no plan accepts, yet finite: moves away from it help
 
 Int64s = npt.NDArray[np.int64]
 
 
 class TaskIndex:
-    """What a problem says of its tasks and tensors, whatever their placement."""
+    """Arrays of a problem's tasks and tensors that do not depend on the placement."""
 
     def __init__(self, problem: Problem) -> None:
         devices = len(problem.devices)
@@ -60,8 +60,7 @@ class TaskIndex:
         for index, pipe in enumerate(problem.pipes):
             for source, target in pipe.pairs:
                 self.pipes[source][target].append((devices + index, pipe.ns_per_byte))
-        # Per pair what a tensor takes from both ends; pairs that are not connected have none. Wires
-        # are many, and of few kinds.
+        # Time of a tensor at both ends, per connected pair. There are many wires, but of few kinds.
         kinds = {wire.end_ns_per_byte: wire for wire in problem.wires}
         taxes = {
             kind: [problem.tax_ns(tensor, wire) for tensor in problem.tensors]

@@ -1,7 +1,7 @@
-"""From a candidate to a plan: placements become launch programs, and all becomes one record.
+"""From a candidate to a plan: placements become launch programs, in one record.
 
-In: what is planned (`PlanSetting`), the problem that was solved, and a candidate. Out: a `Plan`
-whose memory is what the areas of its launch programs take.
+In: a `PlanSetting`, the solved problem, and a candidate. Out: a `Plan` whose memory is that of the
+areas of its launch programs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tessera.simulation.hardware import paths_of
 
 
 def nodes_over(machine: Machine, replicas: Sequence[Replica]) -> list[tuple[str, int, int]]:
-    """Nodes whose transfers take more of the host's memory than they may: what, and of how much."""
+    """Nodes whose transfers exceed their host memory: bytes needed and bytes allowed."""
     cards = machine.cards
     hosts = {device.name: cards[device.card].node for device in machine.devices}
     staged = staged_bytes(replicas, hosts)
@@ -45,7 +45,7 @@ def nodes_over(machine: Machine, replicas: Sequence[Replica]) -> list[tuple[str,
 
 
 def short_of_memory(machine: Machine, replicas: Sequence[Replica]) -> Diagnostic | None:
-    """What is said of launch programs that take too much of a host's memory; None: none do."""
+    """The diagnostic for launch programs that exceed a host's memory; None if they fit."""
     over = nodes_over(machine, replicas)
     if not over:
         return None
@@ -69,8 +69,8 @@ def short_of_memory(machine: Machine, replicas: Sequence[Replica]) -> Diagnostic
 class Simulated:
     """A candidate with the figures of its simulation, and the launch programs behind them.
 
-    `loaded_ns` is the median time of a request at the full rate. `copies_take_memory`: what copies
-    between slices take from their steps is not in the times of the steps.
+    `loaded_ns` is the median time of a request at the full rate. `copies_take_memory`: the times of
+    steps do not include the slowdown by copies between slices.
     """
 
     candidate: Candidate
@@ -86,7 +86,7 @@ def assemble(
     chosen: Simulated,
     others: Iterable[Simulated],
 ) -> Plan:
-    """The plan that a candidate stands for, with others beside it."""
+    """The plan of a candidate, with the others as rows beside it."""
     machine = setting.machine
     candidate, replicas = chosen.candidate, chosen.replicas
     busy = [
@@ -118,7 +118,7 @@ def assemble(
                 name=device.name,
                 card=machine.cards[device.card].name,
                 sms=device.sms,
-                # Beside idle neighbours it has less to do than the search reckons with.
+                # Beside idle neighbours, a device is less busy than the search assumes.
                 busy_ns=min(busy[device.id], candidate.period_ns),
                 memory_bytes_per_second=machine.gpu_of(device).memory_bandwidth,
             )
@@ -157,7 +157,7 @@ def _ended(choice: Choice, gap: float, wanted: float) -> Ending:
 
 
 def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
-    """A candidate in a line."""
+    """A candidate as a row of the table."""
     return Baseline(
         name=candidate.name,
         period_ns=candidate.period_ns,
@@ -169,12 +169,12 @@ def baseline_of(candidate: Candidate, loaded_ns: float) -> Baseline:
 
 
 def used_bytes(machine: Machine, card: CardId, replicas: Sequence[Replica]) -> int:
-    """What the areas of all replicas take on a card."""
+    """Bytes of the areas of all replicas on a card."""
     return sum(memory_on(replicas, device.name) for device in machine.slices_of(card))
 
 
 def overflows(plan: Plan) -> bool:
-    """Whether the areas of a plan need more than there is."""
+    """Whether the areas of a plan exceed the memory of a card."""
     return any(card.used_bytes > card.capacity_bytes for card in plan.cards)
 
 
@@ -182,9 +182,9 @@ def overflows(plan: Plan) -> bool:
 
 
 class KnownPrograms:
-    """The launch programs of candidates, and what they take of memory.
+    """A cache of the launch programs of candidates and their memory.
 
-    Replicas that differ only in which devices they have are lowered once.
+    Replicas that differ only in their devices are lowered once.
     """
 
     def __init__(self) -> None:
@@ -195,7 +195,7 @@ class KnownPrograms:
     def areas(
         self, setting: PlanSetting, planning: Planning, chosen: Candidate, roomy: Collection[str]
     ) -> list[Area]:
-        """What the replicas of a candidate take for a slot and a sequence each."""
+        """The areas of the replicas of a candidate, for one slot and one sequence each."""
         areas = []
         for part_plan in chosen.replicas:
             shape = _ReplicaShape(setting, split_placement(setting, planning, part_plan), roomy)
@@ -213,7 +213,7 @@ class KnownPrograms:
         """The replicas of a candidate, with their launch programs; `roomy` devices have memory
         left.
 
-        They have two slots, or one if requests run one after the other.
+        The replicas have two slots, or one if requests run one after the other.
         """
         replicas = []
         for part_plan in chosen.replicas:
@@ -269,7 +269,7 @@ class KnownPrograms:
 
 
 class _ReplicaShape:
-    """Where the steps of a replica are: its devices, and a key that is the same on others."""
+    """The placement of a replica's steps: its devices, and a key independent of their names."""
 
     def __init__(
         self, setting: PlanSetting, parts: tuple[tuple[int, ...], ...], roomy: Collection[str]
@@ -355,7 +355,7 @@ def _step(
 def _moves(
     setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
 ) -> tuple[tuple[PlannedTransfer, ...], ...]:
-    """What the planner expects to move, by the trace of the step that makes it."""
+    """The transfers that the planner expects, by the trace of the producing step."""
     names = [device.name for device in setting.machine.devices]
     trace_of = _trace_of_tasks(setting, planning)
     moves_of: list[list[PlannedTransfer]] = [[] for _ in setting.traces]

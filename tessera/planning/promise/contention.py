@@ -1,21 +1,22 @@
-"""What slices of one card cost each other, for each way to place steps.
+"""Contention between slices of one card, for each placement.
 
 In: a `PlanSetting` whose profile has times beside neighbours, and candidates. Out: the same
 candidates with times that fit them. A step was measured beside a neighbour that only computes and
-beside one that moves as many bytes as it can. In a plan the neighbours are somewhere between: the
-time is as far between the two as the bytes that they draw in a period are between none and what the
-measuring neighbour drew. That one saturates the memory from half of the SMs on. The period
-depends on the times, and what is drawn depends on the period, so a few rounds are made.
+beside one that moves as many bytes as it can. In a plan the neighbours are in between: the time is
+interpolated by the bytes that they draw in a period, as a fraction of the bytes that the measuring
+neighbour drew. The measuring neighbour saturates the memory from half of the SMs on. The period
+depends on the times, and the bytes drawn depend on the period, so the computation is iterated a few
+times.
 
 Measured on an H200: attention over caches takes up to 7% longer beside products, products mostly up
 to 12% (28% in the worst of 24 pairs) beside it; beside a neighbour that only moves memory both take
 up to 90% longer. Of 12 pairs the times of this rule are within 8%. Whole plans take longer than
 pairs of their steps say: slices that are all busy for long lower the clock and fill the L2 cache.
-On the other hand two requests at one device fill each other's gaps. How much both are, the profile
-tells, which has run requests on a slice and on the rest of the GPU at once, or on a whole GPU, for
-long, one at a time and two at a time. From that the simulation follows how many requests are at a
-device, and whether its neighbours compute. Where the profile does not tell, `TOGETHER` stands for
-it on slices: about what five profiles of an H200 say of their own traces.
+On the other hand, two requests on one device fill each other's gaps. The profile measures both
+effects: it runs requests for a long time on a slice and on the rest of the GPU at once, or on a
+whole GPU, one at a time and two at a time. With these figures the simulation accounts for the
+number of requests on a device, and for whether its neighbours compute. Without them, slices use
+`TOGETHER`, which is about the value in five profiles of an H200 for their own traces.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from tessera.planning.search.solve import lower_bound
 _START = 0.5
 _ROUNDS = 4
 _SEARCHES = 2
-_SATURATES = 0.5  # of the SMs of a card
-# Two requests that fill each other's gaps share what one takes, at best.
+_SATURATES = 0.5  # fraction of the SMs of a card
+# At best, two requests that fill each other's gaps take as long as one.
 _LEAST_SHARE = 0.5
 TOGETHER = 1.10
 
@@ -48,7 +49,7 @@ Crowds = Sequence[tuple[Crowd, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """A candidate with the times that it makes for itself; `shares` as in `beside_neighbours`."""
+    """A candidate with self-consistent times; `shares` as in `beside_neighbours`."""
 
     setting: PlanSetting
     attempt: Attempt
@@ -57,7 +58,7 @@ class Settled:
 
 
 def has_neighbours(setting: PlanSetting) -> bool:
-    """Whether times are known to depend on what else is at work."""
+    """Whether times are known to depend on the work of neighbours."""
     if not setting.options.aim.is_rate:
         return False
     return any(_measured_together(setting)) or any(
@@ -69,7 +70,7 @@ def has_neighbours(setting: PlanSetting) -> bool:
 
 
 def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Settled:
-    """A candidate with times that fit it; the same for the same placements, whatever its times."""
+    """A candidate with self-consistent times, which depend only on its placements."""
     machine = setting.machine
     shares = (_START,) * len(machine.devices)
     crowds = [_beside(machine, candidate, own) for own in find_crowds(setting)]
@@ -82,9 +83,10 @@ def settle(setting: PlanSetting, attempt: Attempt, candidate: Candidate) -> Sett
 def settle_all(
     setting: PlanSetting, attempt: Attempt, choice: Choice, search: Search | None
 ) -> Choice:
-    """Of each name the best, with times that fit it, ranked; without a search, the first stays.
+    """The best candidate of each name with self-consistent times, ranked; without a search, the
+    first stays first.
 
-    The search is made again with the times that its best placement makes.
+    The search is repeated with the times of its best placement.
     """
     pool: dict[object, Settled] = {}
     for candidate in choice.candidates:  # of those with the same placements, the first
@@ -104,8 +106,7 @@ def settle_all(
     settled = list(pool.values())
     first, rest = ([], settled) if search is not None else (settled[:1], settled[1:])
     fastest = first_of_names(placed.candidate for placed in (*first, *sorted(rest, key=_period)))
-    # Nobody disturbs anybody, and requests that fill each other's gaps do so all the time: no plan
-    # is faster.
+    # A bound: no device slows another down, and requests always fill each other's gaps.
     apart = [tuple(replace(crowd, lonely=True) for crowd in own) for own in find_crowds(setting)]
     idle = _at(setting, attempt, fastest[0], (0.0,) * len(setting.machine.devices), apart)
     least = lower_bound(idle.attempt.planning.problem) if search is not None else choice.bound
@@ -114,7 +115,7 @@ def settle_all(
 
 
 def _with_copies(attempt: Attempt, settled: Settled) -> Problem:
-    """The problem at the times of a placement, where a search sees what copies take from steps."""
+    """The problem with the times of a placement, including what copies take from steps."""
     return replace(settled.attempt.planning.problem, wires=attempt.planning.problem.wires)
 
 
@@ -133,7 +134,7 @@ def _at(
     shares: Sequence[float],
     crowds: Crowds,
 ) -> Settled:
-    """A candidate with the times that these shares of the neighbours and these crowds make."""
+    """A candidate with the times for these shares of the neighbours and these crowds."""
     planning = attempt.planning
     costs = tuple(
         in_crowds(beside_neighbours(costs, shares), own)
@@ -149,7 +150,7 @@ def _at(
         )
         for task, step in zip(detail.problem.tasks, steps, strict=True)
     )
-    # What copies take from the steps is in the crowds: the same for all slices of the card.
+    # The slowdown by copies is part of the crowds: the same for all slices of the card.
     wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
     problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
     parts = with_rates(problem, [replica.placement for replica in candidate.replicas])
@@ -172,7 +173,7 @@ def _beside(machine: Machine, candidate: Candidate, crowds: Sequence[Crowd]) -> 
 
 
 def find_crowds(setting: PlanSetting) -> Crowds:
-    """Per trace and device how much longer it takes than its steps say while all are busy."""
+    """Crowds by trace and device: how much longer it takes than its steps while all are busy."""
     machine = setting.machine
     crowds = []
     for costs, trace, known in zip(
@@ -192,7 +193,7 @@ def find_crowds(setting: PlanSetting) -> Crowds:
 
 
 def _crowd(measured: MeasuredTogether, ns: float, host_ns: float) -> Crowd:
-    """The crowd that a measurement tells, of requests whose steps take `ns` nanoseconds.
+    """The crowd from a measurement of requests whose steps take `ns` nanoseconds.
 
     Requests one at a time also wait for the host; two at a time hide that."""
     crowded = measured.ns / ns
@@ -202,16 +203,16 @@ def _crowd(measured: MeasuredTogether, ns: float, host_ns: float) -> Crowd:
 
 
 def _host_ns(machine: Machine, device: Device, program: Program) -> float:
-    """How long inputs and outputs are on their way between the host and a device."""
+    """Transfer time in ns of inputs and outputs between the host and a device."""
     moved = [b.bytes for b in program.buffers if b.role in (Role.INPUT, Role.OUTPUT)]
     rate = machine.gpu_of(device).pcie_bandwidth
     return sum(machine.transfer_ns + size * 1e9 / rate for size in moved)
 
 
 def _measured_together(setting: PlanSetting) -> list[dict[tuple[str, int], MeasuredTogether]]:
-    """Per trace, by GPU and SMs, what a request takes while all are busy with the same trace.
+    """Time of a request per trace, by GPU and SMs, while all devices run the same trace.
 
-    Of a mix it is the nearest to what is known.
+    For a mix, this is the nearest known figure.
     """
     devices = {
         (setting.machine.gpu_of(device).key, device.sms) for device in setting.machine.devices
@@ -229,7 +230,7 @@ def _measured_together(setting: PlanSetting) -> list[dict[tuple[str, int], Measu
 
 
 def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
-    """What a trace takes on each device while all devices are at it; 0 where it cannot run."""
+    """Time of a trace on each device while all devices run it; 0 where it cannot run."""
     moved = sum(step.memory_bytes for step in costs.steps) * 1e9
     moves_ns = [moved / machine.gpu_of(device).memory_bandwidth for device in machine.devices]
     shares: Sequence[float] = (_START,) * len(machine.devices)
@@ -246,7 +247,7 @@ def _side_by_side(machine: Machine, costs: Costs) -> list[float]:
 
 
 def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[float, ...]:
-    """Per device what its neighbours draw, as a fraction of what the measuring one drew."""
+    """Bandwidth that the neighbours of each device draw, relative to the measuring neighbour."""
     if not 0 < candidate.period_ns < INFINITY:
         return (_START,) * len(machine.devices)
     moving = [0.0] * len(machine.devices)
@@ -259,7 +260,7 @@ def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[fl
 
 
 def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:
-    """What neighbours draw of each device, from the share of time that each moves memory."""
+    """Bandwidth that neighbours of each device draw, from the time that each moves memory."""
     shares = []
     for device in machine.devices:
         sms = machine.gpu_of(device).sms

@@ -1,18 +1,18 @@
-"""How far a plan's figures may be off, and whether its choice survives that.
+"""The uncertainty of a plan's figures, and whether its choice is robust against it.
 
 In: promises, whose steps have error bars. Out: the value of an objective in every draw of the error
 bars, its interval, and a `Doubt`: how often the best split is ahead of the best plan without one,
 and the steps that decide it. All promises of a setting share the order of draws: a step that is
-slower than predicted is so in every plan that runs it on that GPU.
+slower than predicted is slower in every plan that runs it on that GPU.
 
-What limits a plan is drawn for all of them: the loads of devices, the time of a request over the
-slots, and what links and memory take, which stays. How far a plan is from that limit is simulated
-for few draws, those near the ends of the interval that nine of ten lie between, as many as make the
-mean there sure. Large plans are as far from their limit as they are without errors.
+The limit of a plan is computed in every draw: the loads of devices, the time of a request over the
+slots, and the loads of links and memory, which do not vary. The distance of a plan from that limit
+is simulated for a few draws near the ends of the interval that contains nine of ten, as many as
+make the mean there certain. Large plans keep the distance that they have without errors.
 
-The time of a split depends on more than the times of its steps: on transfers, and on what requests
-do to each other on their way. So its draws are also off by what simulated splits were off on GPUs.
-A plan without one is off, too. The interval has that; the choice between plans does not count it.
+The time of a split also depends on transfers and on interactions between requests. So its draws
+include the error of simulated splits on GPUs. A plan without a split has an error, too. The
+interval includes that error; the choice between plans does not.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ END = 0.05
 """The share of draws below the low end of an interval, and above the high one."""
 
 _SMALL = 600
-"""Steps under way at a time, up to which some draws are simulated."""
+"""Maximum steps under way at a time for which some draws are simulated."""
 
 _FEWEST, _MOST, _MOST_ALONE = 4, 12, 48
-"""Draws that are simulated near each end: at least, and at most; a request alone takes little."""
+"""Minimum and maximum number of draws simulated near each end; a request alone is cheap."""
 
 _SURE = 0.004
-"""A mean of what was simulated that is as sure as that is enough."""
+"""Error of the simulated mean that is small enough."""
 
 _SPLIT, _DISTANCE = -1, -2
-"""Numbers in place of a kind: how far a split is off, and how far plans are from their limit."""
+"""Numbers in place of a kind: the error of a split, and the distance of plans from their limit."""
 
 
 def draws(
@@ -73,7 +73,7 @@ def draws(
 
 
 def steps_of(promise: Promise) -> Iterator[tuple[int, float, PlacedStep]]:
-    """Every step with the number of its replica, and how often it runs per request there."""
+    """Every step with the number of its replica, and its runs per request there."""
     for number, replica in enumerate(promise.simulated.replicas):
         for placed in replica.traces:
             share = promise.setting.traces[placed.trace].planned.share
@@ -85,7 +85,7 @@ def steps_of(promise: Promise) -> Iterator[tuple[int, float, PlacedStep]]:
 
 
 def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Floats | None:
-    """What the objective is not below, as multiples of that without errors; None: of nothing."""
+    """Lower limits of the objective, as multiples of that without errors; None if unlimited."""
     replicas = promise.simulated.replicas
     more: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
     own: list[dict[tuple[str, str, float], float]] = [defaultdict(float) for _ in replicas]
@@ -139,9 +139,9 @@ def _latency(
 def _distances(
     promise: Promise, objective: Objective, errors: ErrorDraws, limits: Floats
 ) -> Floats:
-    """How much further from its limit a plan is in every draw than without errors.
+    """The additional distance of a plan from its limit in every draw, relative to no errors.
 
-    Simulated near the ends, and in proportion between them. `limits` are logarithms.
+    It is simulated near the ends and interpolated between them. `limits` are logarithms.
     """
     simulate = _simulator(promise, objective)
     base = simulate(None)
@@ -153,7 +153,7 @@ def _distances(
     for end in (END, 1.0 - END):
         offsets: list[float] = []
         for number in range(most):
-            # To one side of the end and to the other in turn.
+            # Alternate between both sides of the end.
             aside = (number + 1) // 2 * END / most * (1 if number % 2 else -1)
             draw = int(order[int((end + aside) * errors.count)])
             offsets.append(log(simulate(errors.draw(draw)) / base) - float(limits[draw]))
@@ -162,17 +162,17 @@ def _distances(
                 break
         place = float(limits[order[int(end * errors.count)]])
         known.append((place, float(np.mean(offsets)), spread))
-    # Without errors it is as far as it is.
+    # Without errors, there is no additional distance.
     known.append((0.0, 0.0, (known[0][2] + known[1][2]) / 2))
     places, means, spreads = zip(*sorted(known), strict=True)
     mean, apart = np.interp(limits, places, means), np.interp(limits, places, spreads)
-    # Plans with a split and without one are off by what has nothing to do with each other.
+    # The errors of plans with a split and without one are independent.
     devices = max(len(replica.lowered.devices) for replica in promise.simulated.replicas)
     return np.asarray(np.exp(mean + apart * errors.normals_at(_DISTANCE, devices)))
 
 
 def _simulator(promise: Promise, objective: Objective) -> Callable[[Noise | None], float]:
-    """What simulates a promise with a draw of the error bars."""
+    """A function that simulates a promise with a draw of the error bars."""
     replicas = promise.simulated.replicas
     hardware = machine_hardware(
         promise.setting.machine, copies_take_memory=promise.simulated.copies_take_memory
@@ -192,8 +192,9 @@ SURE = 0.9
 """The share of draws in which a split must be ahead to be taken."""
 
 SPLIT_ERROR = 0.05
-"""Nine of ten splits of one model that ran on slices of an H200 were as near to their simulation,
-and nine of ten plans of one model without a split (`benchmarks/results/simulated_h200.json`)."""
+"""Relative error within which nine of ten splits of one model on slices of an H200 were to their
+simulation, and nine of ten plans of one model without a split
+(`benchmarks/results/simulated_h200.json`)."""
 
 SLICES_ERROR = 0.09
 """Of a split over slices of one GPU: nine of ten that ran prompts and answers of large models were
@@ -225,23 +226,23 @@ class Doubt:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the gain exceeds what the times may be off."""
+        """Whether the gain exceeds the errors of the times."""
         return self.wins >= SURE
 
 
 def interval(promise: Promise, objective: Objective, seed: int = 0) -> tuple[float, float]:
-    """What nine of ten draws of the objective's value lie between."""
+    """The interval that contains nine of ten draws of the objective's value."""
     low, high = _ends(draws(promise, objective, _split_error(promise), seed))
     nominal, more = promise.chosen.value(objective), _whole_error(promise)
     if not 0 < low <= high or not nominal > 0:
         return low, high
-    # Errors that have nothing to do with each other; factors, so that no time is below zero.
+    # The errors are independent; they are factors, so that no time is negative.
     down, up = (hypot(log(end / nominal), log(1.0 + more)) for end in (low, high))
     return min(low, nominal * exp(-down)), max(high, nominal * exp(up))
 
 
 def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
-    """Whether a split is ahead although times may be off."""
+    """Whether a split stays ahead within the errors of the times."""
     own, against = (draws(made, objective, _split_error(made)) for made in (split, rival))
     gains = against / own - 1.0
     low, high = _ends(gains)
@@ -262,7 +263,7 @@ def _ends(values: Floats) -> tuple[float, float]:
 
 
 def _split_error(promise: Promise) -> float:
-    """What a split may be off by, whatever is known of its steps."""
+    """Relative error of a split, independent of its steps."""
     if not splits(promise):
         return 0.0
     cards = {device.name: device.card for device in promise.setting.machine.devices}
@@ -274,7 +275,7 @@ def _split_error(promise: Promise) -> float:
 
 
 def _whole_error(promise: Promise) -> float:
-    """What a plan without a split may be off by, whatever is known of its steps."""
+    """Relative error of a plan without a split, independent of its steps."""
     if splits(promise):
         return 0.0
     return MIX_ERROR if len(promise.setting.traces) > 1 else SPLIT_ERROR
@@ -286,7 +287,7 @@ def splits(promise: Promise) -> bool:
 
 
 def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, str], ...]:
-    """Steps whose errors go with the outcome, by how much they do."""
+    """Steps whose errors correlate with the outcome, strongest first."""
     influence: dict[tuple[str, str], float] = {}
     for promise in promises:
         errors = error_draws(promise.setting)

@@ -1,10 +1,10 @@
-"""What candidates do when they run: a `Promise` for each.
+"""Simulated behavior of candidates: a `Promise` for each.
 
 In: candidates of the search, measured by their loads. Out: for each its launch programs with the
 slots and gates that simulation finds best (`trial`), and a candidate whose period, latency and
 money are those of the simulation. Every candidate is treated alike, so that the best of them is the
-best of what really happens with these times. Those that send little come first: they are followed
-quickly. What cannot be the best of its name is not lowered.
+best as simulated with these times. Candidates that send little come first, because their simulation
+is quick. A candidate that cannot be the best of its name is not lowered.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tessera.planning.search.plans import Choice
 from tessera.planning.search.strategies import KERNEL
 
 _AHEAD, _AHEAD_ON_SLICES = 1.02, 1.03
-"""A split that is taken is further ahead of plans without one, by what it may be off (`doubt`)."""
+"""Minimum lead of a split over plans without one: it has to exceed its error (`doubt`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What a candidate does when it runs. `setting` has its times.
+    """The simulated behavior of a candidate. `setting` has its times.
 
     `searched` is the candidate as the search measured it, by its loads.
     """
@@ -63,11 +63,11 @@ def promises(
     count: Count = lambda done, total: None,
     before: Sequence[Promise] = (),
 ) -> list[Promise]:
-    """Every candidate of some searches as it would run, the best first; equal ones in their order.
+    """Promises for the candidates of some searches, best first; equal ones keep their order.
 
-    Of those with one name the best alone. `keep_slots`: the slots are those of the attempt. `part`
-    is that of `promise`. `count` hears how many candidates are done, and of how many. `before` are
-    promises of other searches, which count as well.
+    Only the best of each name is kept. `keep_slots`: the slots are those of the attempt. `part` is
+    that of `promise`. `count` receives the number of candidates done and the total. `before` are
+    promises of other searches, which take part.
     """
     made: dict[object, Promise] = {_key(promise.searched): promise for promise in before}
     known = KnownPrograms()
@@ -89,7 +89,7 @@ def promises(
                 known=known,
                 rivals=() if choice.ended == Ending.GIVEN else tuple(made.values()),
             )
-    # In the order of the search: of equal ones the first is taken.
+    # In the order of the search: the first of equal promises is taken.
     order = [*(_key(promise.searched) for promise in before), *(_key(c) for _, _, c in wanted)]
     listed = [made[key] for key in dict.fromkeys(order) if key in made]
     by_name: dict[str, Promise] = {}
@@ -103,7 +103,7 @@ def _key(candidate: Candidate) -> object:
 
 
 def _transfers(attempt: Attempt, candidate: Candidate) -> int:
-    """What a candidate sends: those that send little are soon followed, and rule others out."""
+    """Number of transfers of a candidate; few are quick to simulate, and rule others out."""
     problem = attempt.planning.problem
     return sum(len(transfers_of(problem, replica.placement)) for replica in candidate.replicas)
 
@@ -111,7 +111,7 @@ def _transfers(attempt: Attempt, candidate: Candidate) -> int:
 def best_promise(
     setting: PlanSetting, attempt: Attempt, choice: Choice, objective: Objective
 ) -> Promise:
-    """The best of the candidates as it would run; those that cannot be it are not lowered."""
+    """The best candidate as simulated; candidates that cannot be the best are not lowered."""
     known = KnownPrograms()
     best: Promise | None = None
     for candidate in sorted(choice.candidates, key=lambda c: _transfers(attempt, c)):
@@ -126,11 +126,11 @@ def best_promise(
 def _cannot_win(
     candidate: Candidate, made: Iterable[Promise], objective: Objective, *, beside: bool
 ) -> bool:
-    """Whether there is a better one, whatever gates do for this one.
+    """Whether another promise is better, whatever gates gain for this candidate.
 
-    A split has to be ahead of plans without one by more than it may be off, or it is not taken. On
-    slices, where steps take less time while others fill their gaps, simulation may be below the
-    loads; such a plan is judged as it is, without gates.
+    A split is only taken if its lead over plans without one exceeds its error. On slices, where
+    steps take less time while others fill their gaps, simulation may be below the loads; such a
+    plan is judged without gates.
     """
     least = least_value(candidate, objective)
     ahead = 1.0
@@ -147,7 +147,8 @@ def _cannot_win(
 def _is_beaten(
     candidate: Candidate, made: Iterable[Promise], objective: Objective, *, beside: bool
 ) -> bool:
-    """Whether there is a better one of the same name, whatever simulation says of this one.
+    """Whether another promise of the same name is better, whatever the simulation of this one
+    gives.
 
     A split by kernels is also beaten by other splits: its row is the best of them.
     """
@@ -173,11 +174,11 @@ def promise(
     known: KnownPrograms | None = None,
     rivals: Iterable[Promise] = (),
 ) -> Promise:
-    """A candidate as it would run; `known` are launch programs of other candidates.
+    """The promise of a candidate; `known` has launch programs of other candidates.
 
-    `part`: how much of the memory it may take before buffers share bytes wherever they can.
-    Where one of the `rivals` is better whatever gates do, it is a row of the table and will not be
-    taken: gates are not looked for.
+    `part`: the fraction of the memory it may take before buffers share bytes wherever possible. If
+    one of the `rivals` is better whatever gates gain, the candidate is only a row of the table, and
+    gates are not searched.
     """
     beside = has_neighbours(setting)
     if beside:
@@ -191,7 +192,7 @@ def promise(
     if not _cannot_win(candidate, rivals, objective, beside=beside):
         replicas = trial.with_gates(replicas, keep_slots=keep_slots)
     simulation = trial.simulate(replicas)
-    # Slices draw on one memory, which the simulation does not know.
+    # Slices share the bandwidth of one memory, which the simulation does not model.
     shared = (limit.ns for limit in candidate.limits if limit.kind is LimitKind.MEMORY)
     period = max((simulation.period_ns, *shared))
     latency = trial.alone(replicas)
@@ -225,7 +226,7 @@ def promise(
 def _limits(
     candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], latency_ns: float
 ) -> tuple[Limit, ...]:
-    """What limits the period, the largest first, with the slots and sequences there are now."""
+    """The limits of the period, largest first, with the current slots and sequences."""
     slots, lanes = replicas[0].slots, replicas[0].lanes
     share = max(replica.share for replica in replicas)
     now = [Limit(LimitKind.SLOTS, "", latency_ns * share / slots)]

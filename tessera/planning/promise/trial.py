@@ -1,7 +1,7 @@
-"""One candidate, tried: slots that pay, gates that pay, the rate that is reached.
+"""Trial of one candidate: the slots and gates that pay, and the rate reached.
 
-In: a candidate of the search. Out: its launch programs, with other numbers of slots and gates, and
-what simulation says of them.
+In: a candidate of the search. Out: its launch programs, with several numbers of slots and gates,
+and their simulated figures.
 
 Slots are as many as keep the busiest device busy, doubled while that pays, within memory; then the
 fewest are taken that reach the same rate: a request then waits for fewer others. Where simulations
@@ -32,28 +32,28 @@ from tessera.simulation.simulate import Simulation, alone, with_counts
 from tessera.simulation.steady import Saturation
 
 MOST_SLOTS = 256
-"""More have never paid: a slot is one more request between the first device and the last."""
+"""Maximum slots; more have never paid: a slot is one more request between first and last device."""
 
 DRAWS = 8192
-"""Of the error bars: as many as put the ends of an interval where infinitely many would."""
+"""Draws of the error bars: enough to put the ends of an interval where infinitely many would."""
 
 AS_GOOD = 1.002
-"""Fewer slots that lose no more than this are preferred."""
+"""Fewer slots are preferred if they lose no more than this factor."""
 
 PAYS = 1.005
-"""What does not gain this much is not worth a slot or a gate."""
+"""Minimum gain for which a slot or a gate is added."""
 
 _NEAR_ENOUGH = 1.002
 _NEAR = 1.01
 _MOST_GATES = 6
 _LONG = 5_000
-"""Steps under way at a time, above which a simulation takes long: less is tried then."""
+"""Steps under way above which a simulation takes long, so that fewer variants are tried."""
 
 _NEAR_ENOUGH_IF_LONG = 1.02
 _SOME = 16
 
 _IDLE = 1.05
-"""Where the busiest device is idle for longer, gates are tried with more slots."""
+"""Period over the load of the busiest device above which gates are tried with more slots."""
 
 _LOSES = 1.02
 _MOST_LOSSES = 2
@@ -102,11 +102,11 @@ class Trial:
         self._followed: dict[object, Saturation] = {}
 
     def simulate(self, replicas: Sequence[Replica]) -> Simulation:
-        """Requests back to back."""
+        """Simulate back-to-back requests."""
         return self._saturation(replicas, None).follow()
 
     def alone(self, replicas: Sequence[Replica]) -> float:
-        """One request that finds everything free; slots and gates are nothing to it."""
+        """The time of one request on an idle machine, which does not depend on slots and gates."""
         key = tuple(id(own.programs) for replica in replicas for own in replica.lowered.traces)
         if key not in self._alone:
             self._alone[key] = alone(
@@ -115,11 +115,11 @@ class Trial:
         return self._alone[key]
 
     def period(self, replicas: Sequence[Replica], seed: int | None = None) -> float:
-        """Nanoseconds per request, near enough to compare with others."""
+        """Nanoseconds per request, accurate enough for comparisons."""
         return self._saturation(replicas, seed).period_ns(_ROUNDS)
 
     def _saturation(self, replicas: Sequence[Replica], seed: int | None) -> Saturation:
-        """What follows launch programs; it goes on from where it was left."""
+        """The simulation of launch programs, which continues where it stopped."""
         key = seed, _counts(replicas)
         if key not in self._followed:
             noise = None if seed is None else error_draws(self.setting).draw(seed, _SPREAD)
@@ -130,7 +130,7 @@ class Trial:
     # --- slots ----------------------------------------------------------------------------------
 
     def with_slots(self) -> tuple[Replica, ...]:
-        """With the fewest slots that reach the best rate, within memory."""
+        """The replicas with the fewest slots that reach the best rate, within memory."""
         if self.setting.options.slots is not None or self._runs_alone():
             return self.as_asked()
         most = self._most(self._wanted(), self._fits)
@@ -142,12 +142,12 @@ class Trial:
             slots = self._most(min(2 * most, MOST_SLOTS), self._fits)
             if slots <= most or PAYS * (period := self.period(self.at(slots))) > best:
                 break
-            least, most, best = most + 1, slots, period  # fewer are not as good
-        # Fewer slots whose buffers share less may be faster.
+            least, most, best = most + 1, slots, period  # fewer slots are worse
+        # Fewer slots, whose buffers share fewer bytes, may be faster.
         apart = self._most(most, self._is_roomy)
         if apart < most and self.period(self.at(apart)) < best:
             least, most, best = 1, apart, self.period(self.at(apart))
-        if len(self.at(most)) == 1 and best > 0:  # a request takes no less than it does alone
+        if len(self.at(most)) == 1 and best > 0:  # a request takes at least its time alone
             least = max(least, ceil(self.alone(self.at(most)) / (AS_GOOD * best) - 1e-9))
         too_few, enough = min(least, most) - 1, most
         part = 2 if _is_long(self.at(most)) else 8
@@ -160,7 +160,7 @@ class Trial:
         return self.at(self._with_some_more(enough) if _is_long(self.at(enough)) else enough)
 
     def _with_some_more(self, slots: int) -> int:
-        """Slots, and some more while that pays: many rounds show waiting that few do not."""
+        """More slots while they pay: many rounds show waiting that few rounds do not."""
         floor = _NEAR_ENOUGH_IF_LONG * busiest_ns(self.candidate)
         best = self.simulate(self.at(slots)).period_ns
         while best > floor and slots < MOST_SLOTS:
@@ -171,7 +171,7 @@ class Trial:
         return slots
 
     def _wanted(self) -> int:
-        """As many slots as keep the busiest device busy while requests are under way."""
+        """The number of slots that keeps the busiest device busy while requests are under way."""
         busiest = busiest_ns(self.candidate)
         replicas = self.as_asked()
         latency = self.alone(replicas)
@@ -180,7 +180,7 @@ class Trial:
         return min(wanted, MOST_SLOTS)
 
     def _most(self, high: int, may_be: Callable[[int], bool]) -> int:
-        """The most slots that may be, one at least."""
+        """The most slots up to `high` for which `may_be` holds, at least one."""
         if may_be(high):
             return high
         low = 1
@@ -190,7 +190,7 @@ class Trial:
         return low
 
     def at(self, slots: int) -> tuple[Replica, ...]:
-        """The launch programs with other slots, and as many sequences if none are asked for."""
+        """The launch programs with other slots, and as many sequences if none are requested."""
         if slots not in self._at:
             self._at[slots] = self._laid_out(slots, self._lanes(slots))
         return self._at[slots]
@@ -211,17 +211,17 @@ class Trial:
         return not self._cards_over(self._everywhere, slots, self._lanes(slots), self._part)
 
     def _lanes(self, slots: int) -> int:
-        """As many sequences as slots if none are asked for."""
+        """The requested number of sequences, or else as many as slots."""
         return self.setting.options.sequences or slots
 
     # --- memory ---------------------------------------------------------------------------------
 
     def _runs_alone(self) -> bool:
-        """Whether launches write what is there once: these programs have one slot."""
+        """Whether launches write bytes that exist once: such programs have one slot."""
         return self.setting.lowering.runs_alone
 
     def _laid_out(self, slots: int, lanes: int) -> tuple[Replica, ...]:
-        """The launch programs; on cards that are too small, buffers share bytes where they can."""
+        """The launch programs; on cards that are too small, buffers share bytes where possible."""
         roomy = self._roomy_at(slots, lanes)
         if roomy not in self._lowered:
             planning = self.attempt.planning
@@ -231,7 +231,7 @@ class Trial:
         return tuple(with_counts(replica, slots, lanes) for replica in self._lowered[roomy])
 
     def _roomy_at(self, slots: int, lanes: int) -> frozenset[str]:
-        """The devices on which buffers lie apart: those that are large enough for that."""
+        """The devices that are large enough for buffers that share no bytes."""
         machine = self.setting.machine
         roomy = self._everywhere
         while True:
@@ -247,7 +247,7 @@ class Trial:
     def _cards_over(
         self, roomy: frozenset[str], slots: int, lanes: int, part: float
     ) -> list[CardId]:
-        """The cards on which launch programs take more than a part of the memory."""
+        """The cards on which launch programs exceed a fraction of the memory."""
         machine, planning = self.setting.machine, self.attempt.planning
         if roomy not in self._areas:
             self._areas[roomy] = self._programs.areas(self.setting, planning, self.candidate, roomy)
@@ -266,7 +266,7 @@ class Trial:
     def with_gates(
         self, replicas: tuple[Replica, ...], *, keep_slots: bool = False
     ) -> tuple[Replica, ...]:
-        """With a gate for each trace where that helps, also if times are a little off."""
+        """The replicas with a gate per trace where it helps, even if times are slightly off."""
         if all(len(replica.lowered.devices) == 1 for replica in replicas):
             return replicas
         best = self._gated(replicas)
@@ -287,7 +287,7 @@ class Trial:
         return best
 
     def _take_turns(self, replicas: Sequence[Replica]) -> bool:
-        """Whether requests of some trace are on one device each, which nothing keeps apart."""
+        """Whether requests of some trace each run on one device, where nothing keeps them apart."""
         works = self._known_work.of(replicas)
         return any(not own.is_split for work in works for own in work.values())
 
@@ -314,10 +314,10 @@ class Trial:
     def _best_gate(
         self, plain: tuple[Replica, ...], trace: int, floor: float
     ) -> tuple[Replica, ...] | None:
-        """With the gate that makes requests fastest; None if none does."""
+        """The replicas with the gate that makes requests fastest; None if no gate helps."""
         best, losses = None, 0
         least = self.period(plain) / PAYS
-        # Requests of a trace follow each other as often as it has a part in the mix.
+        # The period of a trace follows from its share in the mix.
         period_ns = floor * sum(self.shares) / self.shares[trace]
         for gate in self._gates(plain[0], trace, period_ns):
             gated = tuple(with_gate(replica, trace, gate) for replica in plain)
@@ -349,13 +349,13 @@ class Trial:
 
 
 def _is_long(replicas: Sequence[Replica]) -> bool:
-    """Whether a simulation takes long."""
+    """Whether a simulation of these replicas takes long."""
     steps = sum(len(placed.steps) for placed in replicas[0].traces)
     return steps * replicas[0].slots > _LONG
 
 
 def _counts(replicas: Sequence[Replica]) -> object:
-    """In what the launch programs of a trial differ."""
+    """The slots, sequences and gates in which the launch programs of a trial differ."""
     gates = tuple(t.gate for replica in replicas for t in replica.lowered.traces)
     return replicas[0].slots, replicas[0].lanes, gates
 

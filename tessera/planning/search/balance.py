@@ -7,9 +7,9 @@ million pairs, and some pair changes the loads by nearly what is needed.
 
 A run is a stretch of tasks put where a pattern has them. The priced sum of the loads is a bound for
 the period, so a run whose priced change is more than the period's excess over that sum can be in no
-improvement, unless another run makes up for it: such runs are left out. Runs with the same effect
-(one layer as the next) stand for each other. Loads of two runs add up unless they touch the same
-tensors; what is chosen is measured before it is kept.
+improvement, unless another run makes up for it: such runs are left out. Runs with the same effect,
+such as those of equal layers, represent each other. Loads of two runs add up unless they touch the
+same tensors; the chosen runs are measured before they are kept.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tessera.planning.problem.limits import ENDLESS, SearchWatch
 from tessera.planning.problem.problem import Placement, Problem
 from tessera.planning.search.single_moves import State
 
-_LONGEST = 20  # tasks of a run
+_LONGEST = 20  # maximum number of tasks in a run
 _MOST_RUNS = 1200
 _ALIKE = 2  # runs of the same effect that are kept
 _TRIED = 40
 _BLOCK = 256
-_CROWD = 64  # what more tasks share says little of any one; stale changes are found out when tried
+_CROWD = 64  # larger groups say little of one task; stale changes are detected when tried
 
 Array = NDArray[np.float64]
 Run = tuple[tuple[int, int], ...]  # (task, device)
 
 
 class _Pool:
-    """The runs from each task on, and what they change: loads, then memory per room."""
+    """The runs that start at each task, and their changes: loads, then memory per room."""
 
     def __init__(self, state: State, patterns: Sequence[Placement], longest: int) -> None:
         self.state = state
@@ -70,7 +70,7 @@ class _Pool:
         return list(after), rows - np.array(before)
 
     def refresh(self, tasks: set[int]) -> None:
-        """Make the runs anew that these tasks have to do with."""
+        """Rebuild the runs that involve these tasks."""
         touched = {near for task in tasks for near in self.near[task]}
         firsts = {f for t in touched for f in range(max(0, t - self.longest + 1), t + 1)}
         for first in firsts:
@@ -111,7 +111,7 @@ def balance(
 
 
 def _step(state: State, pool: _Pool, prices: Array) -> set[int]:
-    """Apply the best run or pair; gives the tasks moved, none if nothing helps."""
+    """Apply the best run or pair; returns the moved tasks, empty if nothing helps."""
     period = state.period()
     loads = np.array(state.loads)
     room = np.array(state.capacity) - np.array(state.memory)
@@ -186,7 +186,7 @@ def _best_pairs(changes: Array, loads: Array, room: Array, period: float) -> lis
 
 
 def _smallest(periods: Array, period: float) -> NDArray[np.int64]:
-    """Where the shortest periods are, of those that are an improvement."""
+    """Indices of the shortest periods that are an improvement."""
     if len(periods) > _TRIED:
         places = np.argpartition(periods, _TRIED)[:_TRIED]
     else:
@@ -213,7 +213,7 @@ def _undo(state: State, moves: list[tuple[int, int]], loads: list[float]) -> Non
 
 
 def _neighbours(problem: Problem) -> list[set[int]]:
-    """Per task: itself and all that it shares a tensor or a resident with, but for crowds."""
+    """For each task: itself and tasks that share a tensor or a resident with it, except crowds."""
     neighbours: list[set[int]] = [{task} for task in range(len(problem.tasks))]
     groups = [{tensor.producer, *tensor.consumers} for tensor in problem.tensors]
     groups += [set(resident.users) for resident in problem.residents]

@@ -1,4 +1,4 @@
-"""A candidate: a way to serve requests, and everything it is judged by.
+"""A candidate: a way to serve requests, with all figures by which it is judged.
 
 In: a `Problem`, placements and their rates. Out: a `Candidate`: replicas with shares of the
 requests, period, latency, money, memory, and what limits the period. Every plan, ours or a
@@ -35,8 +35,8 @@ class ReplicaPlan:
 class Candidate:
     """A way to serve requests. Memory is per room.
 
-    `limits` are the loads and floors of the period, the largest first: what is first is what a
-    faster plan has to relieve.
+    `limits` are the loads and floors of the period, largest first: a faster plan has to relieve the
+    first.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Candidate:
     limits: tuple[Limit, ...] = ()
 
     def value(self, objective: Objective) -> float:
-        """What the objective minimises."""
+        """The value that the objective minimises."""
         return objective.value(self)
 
 
@@ -60,7 +60,7 @@ def one_placement(problem: Problem, name: str, placement: Placement) -> Candidat
 def with_rates(problem: Problem, placements: Sequence[Placement]) -> Parts:
     """Placements side by side, each with the rate that its devices reach.
 
-    Those on one card get no more requests together than its way to the host carries.
+    Placements on one card together get no more requests than its link to the host carries.
     """
     rates = [1.0 / max(measure(problem, placement).period_ns, 1e-9) for placement in placements]
     for room in problem.rooms:
@@ -74,7 +74,7 @@ def with_rates(problem: Problem, placements: Sequence[Placement]) -> Parts:
 def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     """A candidate from placements and their rates; rates become shares.
 
-    Its period is infinite where it does not fit or cannot run.
+    Its period is infinite if it does not fit or cannot run.
     """
     measured = [measure(problem, placement) for placement, _ in parts]
     total = sum(rate for _, rate in parts)
@@ -114,7 +114,7 @@ def splits_requests(candidate: Candidate) -> bool:
 
 
 def least_value(candidate: Candidate, objective: Objective) -> float:
-    """What a candidate is not better than with any slots and lanes; 0 where that is not known."""
+    """A lower bound of a candidate's value with any slots and lanes; 0 if unknown."""
     if not candidate.period_ns > 0:
         return 0.0
     busiest, period = busiest_ns(candidate), candidate.period_ns
@@ -127,7 +127,7 @@ def least_value(candidate: Candidate, objective: Objective) -> float:
 
 
 def busiest_ns(candidate: Candidate) -> float:
-    """The period with as many slots and lanes as it takes."""
+    """The period with unlimited slots and lanes."""
     return max((limit.ns for limit in candidate.limits if limit.kind.is_load), default=0.0)
 
 
@@ -148,7 +148,7 @@ def _loads(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> list[Limit]:
 
 
 def _floors(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> tuple[float, list[Limit]]:
-    """The time of the slowest replica's request, and what slots and lanes make of the times."""
+    """The request time of the slowest replica, and the floors from slots and lanes."""
     latency = 0.0
     floors: dict[tuple[LimitKind, str], float] = {}
     for replica in replicas:

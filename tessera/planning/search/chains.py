@@ -22,7 +22,7 @@ _NEAR = 1.002
 
 
 class _Runs:
-    """How far a run of tasks reaches, by type, from any task on, within a limit and its memory."""
+    """The reach of a run of tasks, by type and first task, within a limit and its memory."""
 
     def __init__(self, problem: Problem, groups: Groups, order: Sequence[int]) -> None:
         rooms = {device: room.bytes for room in problem.rooms for device in room.devices}
@@ -45,12 +45,12 @@ class _Runs:
         self.held = [held[task] for task in order]
 
     def finite(self) -> Iterator[list[float]]:
-        """Per place the times on the types that can run its task."""
+        """For each position, the times on the types that can run its task."""
         for own in zip(*self.times, strict=True):
             yield [ns for ns in own if ns < INFINITY]
 
     def reaches(self, kind: int, limit: float) -> list[int]:
-        """Per place of the order the first one that a run from there does not reach."""
+        """For each position of the order, the first one that a run from there does not reach."""
         times, room, count = self.times[kind], self.rooms[kind], len(self.order)
         users: dict[int, int] = {}
         reached = []
@@ -108,7 +108,7 @@ class _Runs:
         return None
 
     def _in_blocks(self, reaches: list[list[int]], sizes: list[int], most: int) -> list[int] | None:
-        """As `sequence`, with all devices of a type in a row."""
+        """As `sequence`, with all devices of a type next to each other."""
         for kinds in itertools.islice(itertools.permutations(range(len(sizes))), 24):
             runs: list[int] = []
             place = 0
@@ -149,7 +149,7 @@ def _walked_back(came: list[dict[_Counts, int]], counts: _Counts) -> list[int]:
 def best_runs(
     problem: Problem, groups: Groups, order: Sequence[int], least: float, most: int
 ) -> Placement | None:
-    """Runs with the least largest load on at most `most` devices; None if none hold the tasks.
+    """Runs with the smallest maximum load on at most `most` devices; None if the tasks do not fit.
 
     `least` is a bound on that load.
     """
@@ -175,6 +175,6 @@ def best_runs(
 
 
 def _even_load(runs: _Runs) -> float:
-    """What each device has if all take part in the fastest time of every task."""
+    """The load of each device if the fastest times of all tasks are spread evenly."""
     total = sum(min(own, default=0.0) for own in runs.finite())
     return max(total / sum(map(len, runs.groups)), 1.0)

@@ -1,8 +1,8 @@
 """The shortest time of one request: cut at separators, solve each segment, join by recursion.
 
-In: a `Problem`. Out: a `LatencySolution`. The times are those of `search.schedule`, here for
-many placements at once. Traces of a mix are solved apart; they meet in memory and in what they must
-have together.
+In: a `Problem`. Out: a `LatencySolution`. The times are those of `search.schedule`, here for many
+placements at once. Traces of a mix are solved apart; they share memory and groups of tasks that
+must stay together.
 
 A separator is a task that all earlier tasks lead to, that leads to all later ones, and that no
 tensor passes by. At its end nothing else is under way, so what follows depends only on the device
@@ -75,7 +75,7 @@ def solve_latency(problem: Problem, starts: Iterable[Placement] = ()) -> Latency
 
 
 def bound_of_requests(problem: Problem) -> float:
-    """No plan has shorter requests: chains and loads of every trace, by how often it runs."""
+    """A lower bound of the request time: chains and loads of every trace, weighted by its rate."""
     base, _ = problem.in_detail(tuple(range(len(problem.tasks))))
     tasks_of: dict[int, list[int]] = {}
     for number, task in enumerate(base.tasks):
@@ -118,14 +118,14 @@ def _settle(
 
 
 def _ranked(problem: Problem, placements: Iterable[Placement]) -> list[tuple[float, Placement]]:
-    """Those that run and fit with their times, the shortest first."""
+    """The placements that run and fit, with their times, shortest first."""
     fitting = (placement for placement in placements if _fits(problem, placement))
     timed = ((latency_of(problem, placement), placement) for placement in fitting)
     return sorted(pair for pair in timed if pair[0] < INFINITY)
 
 
 def separators(problem: Problem) -> tuple[int, ...]:
-    """The tasks that everything passes through, in order.
+    """The separator tasks, in order.
 
     All earlier tasks lead to one if each of them has a reader that is not later: that is the task
     itself, or leads to it in turn. Likewise for what it leads to.

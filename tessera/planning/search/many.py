@@ -1,4 +1,4 @@
-"""Many devices: by types for the bound, in parts and stages for placements.
+"""Search over many devices: by types for the bound, by parts and stages for placements.
 
 In: a `Problem`. Out: a `Solution`. Devices that are alike make a type. The problem with one device
 per type, as fast and large as all of the type together, is small, and no plan beats its bound.
@@ -30,7 +30,7 @@ from tessera.planning.search.stages import orders_of, staged_placements
 
 _IMPROVED = 4
 _LARGE = 10_000  # tasks times devices
-_LARGE_IF_SPREAD = 5_000  # where no device holds everything
+_LARGE_IF_SPREAD = 5_000  # if no device holds everything
 _RUNS_POWERS = (400.0,)
 _RUNS_SWEEPS = 3
 
@@ -89,7 +89,7 @@ def _solve_runs(
 def _solution(
     problem: Problem, best: Placement | None, bound: float, watch: SearchWatch
 ) -> Solution:
-    """What a search has found, with a bound of every plan."""
+    """The solution of a search, with a bound on every plan."""
     period = INFINITY if best is None else measure(problem, best).period_ns
     return Solution(
         placement=best,

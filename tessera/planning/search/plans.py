@@ -1,4 +1,4 @@
-"""Choose a plan: gather candidates, rank them, keep the best and what it was chosen from.
+"""Choose a plan: gather candidates, rank them, keep the best and its alternatives.
 
 In: a `Problem`, an objective and options. Out: a `Choice`: the best candidate, all others, and a
 bound. A candidate is a list of replicas, each with devices, a placement and its share of the
@@ -52,7 +52,7 @@ _LARGE_TASKS = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSearch:
-    """What a search is given besides the problem."""
+    """The parameters of a search besides the problem."""
 
     options: SolveOptions
     on_progress: Progress | None = None
@@ -74,7 +74,7 @@ class Searched:
 
 
 def searched_candidate(problem: Problem, placement: Placement) -> Candidate:
-    """What a search has found: a split of single requests, or a device that serves them alone."""
+    """A placement found by a search, as a split of single requests or a device alone."""
     used = set(placement)
     if len(used) == 1:
         return alone_on(problem, placement[0])
@@ -82,7 +82,7 @@ def searched_candidate(problem: Problem, placement: Placement) -> Candidate:
 
 
 def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Searched:
-    """Copies of a part first; one placement over all devices where that is not near the bound."""
+    """Try copies of a part first, then one placement over all devices if not near the bound."""
     watch = watch_for(search.options.seconds, search.should_stop)
     many = len(usable_devices(problem)) > DIRECT_DEVICES
     candidates: list[Candidate] = []
@@ -129,7 +129,7 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
 
 
 def _with_fewer_hops(problem: Problem, candidates: list[Candidate]) -> list[Candidate]:
-    """Where slots or lanes limit the best plan, the placement with the shortest request."""
+    """Add the placement with the shortest request if slots or lanes limit the best plan."""
     best = min(candidates, key=lambda candidate: candidate.period_ns, default=None)
     if best is None or not best.limits or best.limits[0].kind.is_load:
         return []
@@ -146,7 +146,7 @@ def _starts(candidates: list[Candidate]) -> tuple[Placement, ...]:
 
 
 def _part_counts(problem: Problem) -> list[int]:
-    """Into how many parts to deal the devices: the most first."""
+    """The numbers of parts to deal the devices into, largest first."""
     counts = [len(group) for group in types_of(problem)]
     common = gcd(*counts)
     divisors = {number for number in range(2, common + 1) if common % number == 0}
@@ -225,7 +225,7 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
 
 
 def least_of(problem: Problem, objective: Objective, watch: SearchWatch) -> float:
-    """No plan has a smaller value of an objective, whatever its slots and sequences."""
+    """A lower bound of an objective over all plans, for any slots and sequences."""
     return _value(
         objective, {figure: _least(problem, figure, watch) for figure in objective.figures}
     )
@@ -256,7 +256,7 @@ def _value(objective: Objective, least: Mapping[Figure, float]) -> float:
 
 
 def _least_period(problem: Problem, watch: SearchWatch) -> float:
-    """No plan has a shorter period; with many devices the bound is the one by types."""
+    """A lower bound of the period; with many devices, the bound by types."""
     if watch.over():
         return spread_bound(problem)
     if is_large(problem):
@@ -275,7 +275,7 @@ def _subset_problems(problem: Problem) -> Iterator[tuple[Problem, float]]:
 
 
 def _subsets(problem: Problem) -> list[tuple[int, ...]]:
-    """Sets of cards, few first; of cards that are alike only how many are used matters."""
+    """Sets of cards, smallest first; for identical cards only their number matters."""
     alike: dict[object, list[int]] = {}
     for index, room in enumerate(problem.rooms):
         columns = tuple(tuple(task.ns[d] for task in problem.tasks) for d in room.devices)
@@ -373,7 +373,7 @@ def rank(candidates: Iterable[Candidate], objective: Objective) -> tuple[Candida
 
 
 def first_of_names(ranked: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Of candidates with the same name the first alone."""
+    """The first candidate of each name."""
     seen: dict[str, Candidate] = {}
     for candidate in ranked:
         seen.setdefault(candidate.name, candidate)

@@ -73,7 +73,7 @@ class _Prefixes:
         self.history: list[tuple[Numbers, Numbers]] = []  # prefixes before, devices
 
     def place(self, task: int) -> bool:
-        """Go on with a task; false: no prefix can."""
+        """Extend the prefixes by a task; False if no prefix can be extended."""
         own, count = self.problem.tasks[task], len(self.estimate)
         if task and own.trace != self.problem.tasks[task - 1].trace:
             self._begin_trace(self.problem.tasks[task - 1].rate)
@@ -91,7 +91,7 @@ class _Prefixes:
         return len(kept) > 0
 
     def placements(self) -> list[Placement]:
-        """Of all groups, the best first."""
+        """Placements of all groups, best first."""
         order = np.argsort(self.spent + self.problem.tasks[-1].rate * self.estimate, kind="stable")
         devices = np.zeros((len(self.last_of), len(order)), dtype=np.int64)
         for task, (before, device) in reversed(list(enumerate(self.history))):
@@ -100,20 +100,20 @@ class _Prefixes:
         return [tuple(row) for row in devices.T.tolist()]
 
     def _begin_trace(self, rate: float) -> None:
-        """Requests of traces are apart: the next begins with everything free."""
+        """Start the next trace on idle devices: requests of different traces are independent."""
         self.spent = self.spent + rate * self.estimate
         for times in (self.estimate, self.free, self.busy):
             times[:] = 0.0
 
     def _keep(self, rows: Numbers) -> None:
-        """These prefixes alone, in this order."""
+        """Keep only these prefixes, in this order."""
         self.free, self.busy = self.free[:, rows], self.busy[:, :, rows]
         self.spent, self.estimate = self.spent[rows], self.estimate[rows]
         self.arrivals, self.source = self.arrivals[:, :, rows], self.source[:, rows]
         self.device_of = {group: device[rows] for group, device in self.device_of.items()}
 
     def _run(self, task: int, device: Numbers) -> Array:
-        """When a task ends, in each prefix on its device."""
+        """The end of a task on its device, in each prefix."""
         rows = np.arange(len(device))
         start = self.free[device, rows]
         for index in self.reads[task]:
@@ -138,7 +138,7 @@ class _Prefixes:
         return end
 
     def _arrival(self, index: int, device: Numbers, rows: Numbers) -> Array:
-        """When a tensor is where it is read; it is sent there if it was not."""
+        """The arrival of a tensor at its reader; it is sent there if necessary."""
         at, tensor = self.open.index(index), self.problem.tensors[index]
         source, known = self.source[at], self.arrivals[at, device, rows]
         sent = np.isinf(known)

@@ -63,7 +63,7 @@ class _Course:
         self.longest: dict[int, float] = {}
 
     def copy(self) -> _Course:
-        """One that goes on by itself."""
+        """An independent copy."""
         other = _Course(0)
         other.free, other.busy = self.free.copy(), self.busy.copy()
         other.ready, other.longest = self.ready.copy(), self.longest.copy()
@@ -71,7 +71,7 @@ class _Course:
 
 
 class _Requests:
-    """What walks of a problem's tasks ask again and again."""
+    """Precomputed data for walks over a problem's tasks."""
 
     def __init__(self, problem: Problem) -> None:
         self.tasks = [(task.trace, task.ns) for task in problem.tasks]
@@ -117,7 +117,8 @@ class _Requests:
         return sum(end * self.rates[trace] for trace, end in course.longest.items())
 
     def tails(self, placement: Sequence[int]) -> list[float]:
-        """Per task what at least follows its end, were transfers never to wait for each other."""
+        """For each task, the minimum time after its end if transfers never waited for each
+        other."""
         tails, after = [0.0] * len(placement), dict[tuple[int, int], float]()
         for index in reversed(range(len(placement))):
             (trace, times), place = self.tasks[index], placement[index]
@@ -159,7 +160,7 @@ class MovedRequest:
         self._note(0)
 
     def _note(self, first: int) -> None:
-        """Go through the request from a noted course on."""
+        """Walk the request from a noted course on, and note new ones."""
         del self.courses[first + 1 :]
         course = self.courses[first].copy()
         for index, _, _ in self.requests.walk(self.place, course, first * _NOTED):
@@ -178,7 +179,7 @@ class MovedRequest:
         return min(self.asked[member] for member in self.members[task]) // _NOTED
 
     def latency_if(self, task: int, device: int, below: float) -> float:
-        """The time with a task elsewhere; infinite where it is surely not below a limit."""
+        """The time with a task elsewhere; infinite if it is certainly not below a limit."""
         members = self.members[task]
         place = self.place.copy()
         for member in members:

@@ -1,4 +1,4 @@
-"""What more of something would buy: links, memory, a GPU, slots.
+"""The gain from more of a resource: links, memory, a GPU, slots.
 
 In: a `Problem` and the `Choice` made for it. Out: `Sensitivity` records, the largest gain first.
 Each capacity is doubled in turn and the relaxation solved again: the plan can gain at most what the
@@ -33,7 +33,7 @@ _MOST_TASKS_OF_TYPES = 500  # with many devices there is a type more for every q
 
 
 class Resource(StrEnum):
-    """What a plan could have more of."""
+    """A resource of which a plan could have more."""
 
     LINKS = "links"
     LINK = "link"  # one pipe
@@ -58,7 +58,7 @@ class Sensitivity:
 
     @property
     def text(self) -> str:
-        """What to change, and what that would bring."""
+        """The change and its gain."""
         times = f"{self.factor:g} times"
         match self.kind:
             case Resource.LINKS:
@@ -75,7 +75,7 @@ class Sensitivity:
 
 
 def sensitivities(problem: Problem, choice: Choice, factor: float = 2.0) -> tuple[Sensitivity, ...]:
-    """What limits the throughput, and what more of it would buy."""
+    """The limits of the throughput, and the gain from raising each."""
     base = _relaxed(problem)
     if base is None or not choice.candidates:
         return ()
@@ -166,7 +166,7 @@ def _faster(problem: Problem, device: int, factor: float) -> Problem:
 
 
 def _slots(problem: Problem, choice: Choice, factor: float) -> Sensitivity | None:
-    """What more requests under way would buy the plan at hand."""
+    """The gain of the plan from more requests under way."""
     best = choice.best
     if problem.slots is None or not best.limits or best.limits[0].kind != LimitKind.SLOTS:
         return None

@@ -60,7 +60,7 @@ class State:
                 self.memory[self.room_of[device]] += self.size[resident]
 
     def _loads(self, place: Int64s) -> list[float]:
-        """What tasks take, without transfers."""
+        """The loads of tasks, without transfers."""
         devices = len(self.problem.devices)
         loads = [0.0] * len(self.problem.resources())
         own = self.index.times[np.arange(len(place)), place]
@@ -201,7 +201,7 @@ def _rank(state: State) -> tuple[float, float]:
 
 
 class Offers:
-    """What the moves that were offered before would change, until another move touches that."""
+    """A cache of the changes by moves, each valid until another move affects it."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -222,7 +222,7 @@ class Offers:
         return known
 
     def move(self, task: int, to: int, change: Change) -> None:
-        """Move a task, and forget what that makes wrong."""
+        """Move a task, and drop the cached changes that it invalidates."""
         state, here, known = self.state, self.state.place[task], self.known
         state.move(task, to, change)
         if not self.keeps:

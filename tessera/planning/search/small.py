@@ -1,4 +1,4 @@
-"""Small problems, enumerated: the best placement with all floors of the period.
+"""Enumeration of small problems: the best placement with all floors of the period.
 
 In: a `Problem` and an objective. Out: a placement, or None if there are too many to look at.
 The integer program knows loads and memory; the time of a request over the slots and a cycle over

@@ -44,7 +44,7 @@ _REPEATED = 0.75  # classes per task; with more of them there is too little to c
 _FEW_TASKS = 16
 _SHAKEN = (40, 600)  # tasks; fewer are quick to solve, more gain nothing by it
 _KICKS_TIMES_TASKS = 30_000  # for two or three devices; with more a kick takes longer
-_NEAR = 1.02  # of the bound; what is further off is not worth balancing
+_NEAR = 1.02  # factor over the bound up to which a placement is worth balancing
 _COARSE_SWEEPS = 2
 _THRESHOLDS = (0.5, 0.25, 0.75, 0.05, 0.95)
 

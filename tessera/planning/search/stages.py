@@ -105,7 +105,7 @@ def orders_of(problem: Problem) -> list[list[int]]:
 
 
 def _weights(problem: Problem, groups: Groups, merged: Problem, typed: Solution) -> list[float]:
-    """What each task takes of a period, in the solution by types, at its prices."""
+    """The share of each task in a period, by the solution by types and its prices."""
     assert typed.placement is not None
     known = dict(typed.duals)
     prices = [max(1e-3, -known.get(f"device[{name}]", 0.0)) for name in merged.devices]
@@ -186,7 +186,7 @@ def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
 def _cut(
     order: Sequence[int], weights: Sequence[float], shares: Sequence[float]
 ) -> list[list[int]]:
-    """Runs of tasks whose weights are as the shares."""
+    """Runs of tasks whose weights are proportional to the shares."""
     total = sum(weights[task] for task in order)
     ends = list(np.cumsum(shares) / sum(shares) * total)
     runs: list[list[int]] = [[] for _ in shares]
@@ -207,7 +207,7 @@ def _solve_stage(
     options: SolveOptions,
     should_stop: ShouldStop | None,
 ) -> float | None:
-    """Place a run of tasks on the devices of a stage; gives its period, None if it cannot be."""
+    """Place a run of tasks on the devices of a stage; returns its period, None if impossible."""
     if not tasks:
         return 0.0
     part = stage_problem(problem, tasks, stage)

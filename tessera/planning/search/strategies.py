@@ -1,4 +1,4 @@
-"""The plans that people make without a search: what a plan is measured against.
+"""The usual plans that need no search: the baselines of a plan.
 
 In: a `Problem`. Out: candidates, each by the name of its strategy. A strategy is a class: the word
 that users type, what it needs, and its placements. Data parallelism is no placement but a sharing
@@ -24,13 +24,13 @@ _MOST_ORDERS = 24
 
 
 class Strategy(Word):
-    """A way to place steps. `needs`: what to say where it has no plan."""
+    """A way to place steps. `needs`: the message if it has no plan."""
 
     needs: ClassVar[str | None] = None
     in_plans: ClassVar[bool] = True
     """Whether `tessc plan` makes plans of this form."""
     in_fleets: ClassVar[bool] = True
-    """Whether `tessc fleet` looks for such ways to use a unit."""
+    """Whether `tessc fleet` considers this strategy for a unit."""
 
     def placements(self, problem: Problem) -> Iterator[Placement]:
         """The placements to try; they may not run or not fit."""
@@ -79,7 +79,7 @@ class DataParallel(Strategy):
 
     word = "dp"
     needs = "it needs two GPUs that have room for everything"
-    in_fleets = False  # units side by side are that
+    in_fleets = False  # units side by side are data parallel already
 
     def candidate(self, problem: Problem) -> Candidate | None:
         """Shares of the requests by how fast each device is."""
@@ -264,7 +264,7 @@ FLEET_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.i
 
 
 def usual_candidates(problem: Problem) -> list[Candidate]:
-    """What people would do: each kind of device alone, and every other strategy at its best."""
+    """The usual plans: each kind of device alone, and every other strategy at its best."""
     candidates: list[Candidate | None] = [
         alone_on(problem, group[0]) for group in types_of(problem) if _fits_alone(problem, group[0])
     ]
