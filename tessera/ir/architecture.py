@@ -1,7 +1,7 @@
 """GPU architectures: their names, which code runs where, and what one multiprocessor holds.
 
-In: names such as `sm_90a`. Out: numbers. This is the only table of hardware limits, but for the
-checker's, which shares no code with what it checks; a test compares the two.
+In: names such as `sm_90a`. Out: numbers. This is the only table of hardware limits, except for that
+of the checker, which shares no code with what it checks; a test compares the two.
 
 Source: CUDA C++ Programming Guide, table of technical specifications per compute capability; PTX
 ISA, `.target`.
@@ -22,8 +22,11 @@ _NAME = re.compile(r"sm_([1-9][0-9]{0,3})([af]?)(?::([1-9][0-9]{0,3})sm)?")
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """`sm_90a` is number 90 with suffix `a`; `sm_90a:84sm` is code for it that is tuned for 84 SMs,
-    and runs on others too. `sms` is 0 if the name does not say."""
+    """An architecture: `sm_90a` is number 90 with suffix `a`.
+
+    `sm_90a:84sm` is code for `sm_90a` that is tuned for 84 SMs and also runs on other numbers of
+    SMs. `sms` is 0 if the name does not say.
+    """
 
     number: int
     suffix: str = ""
@@ -32,8 +35,8 @@ class Architecture:
     def runs_on(self, gpu: Architecture) -> bool:
         """Whether code for this architecture runs on a GPU of another.
 
-        Plain code runs on that generation and later ones; `a` code on its own alone; `f` code on
-        later ones of the same major number.
+        Plain code runs on its generation and later generations, `a` code only on its own, `f` code
+        on later generations with the same major number.
         """
         if self.suffix == "a":
             return self.number == gpu.number
@@ -44,7 +47,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one multiprocessor holds at once, and one CTA of it at most."""
+    """The resources of one multiprocessor, and the most that one CTA may use."""
 
     threads: int
     ctas: int
@@ -53,12 +56,12 @@ class Limits:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory of a multiprocessor."""
+        """The shared memory of a multiprocessor, in bytes."""
         return self.shared_kib << 10
 
     @property
     def cta_shared_bytes(self) -> int:
-        """Shared memory that one CTA may have."""
+        """The shared memory that one CTA may use, in bytes."""
         return self.cta_shared_kib << 10
 
 
@@ -79,25 +82,25 @@ LIMITS = {
     120: Limits(1536, 24, 100, 99),
     121: Limits(1536, 24, 100, 99),
 }
-# Of architectures before the table, and of those that it does not know yet.
+# Limits of architectures older or newer than those in the table.
 OLDER = Limits(2048, 32, 96, 48)
 NEWER = Limits(2048, 32, 228, 227)
 
 
 def architecture(name: str) -> Architecture | None:
-    """The architecture of that name; None if it is none."""
+    """The architecture with a name; None if the name is not an architecture."""
     match = _NAME.fullmatch(name)
     return None if match is None else Architecture(int(match[1]), match[2], int(match[3] or 0))
 
 
 def arch_number(name: str) -> int:
-    """90 of `sm_90a`; 0 if it is no architecture."""
+    """The number of an architecture: 90 for `sm_90a`; 0 if the name is not an architecture."""
     known = architecture(name)
     return 0 if known is None else known.number
 
 
 def sms_of(name: str) -> int:
-    """84 of `sm_90a:84sm`: the SMs that code is tuned for; 0 if the name does not say."""
+    """The SMs that code is tuned for: 84 for `sm_90a:84sm`; 0 if the name does not say."""
     known = architecture(name)
     return 0 if known is None else known.sms
 
@@ -109,6 +112,6 @@ def limits_of(name: str) -> Limits:
 
 
 def runs_on(code: str, gpu: str) -> bool:
-    """Whether code for one architecture runs on a GPU of another; False if either is none."""
+    """Whether code for one architecture runs on a GPU of another; False for unknown names."""
     made, there = architecture(code), architecture(gpu)
     return made is not None and there is not None and made.runs_on(there)

@@ -1,7 +1,7 @@
-"""What a program hands to the library, held against what it takes.
+"""Checks of the arguments that a program passes to the library.
 
-In: arguments by name. Out: nothing, or TSR5053 with the name, what was given and what is wanted.
-Numbers of other libraries (NumPy's) are numbers; texts and truth values are none.
+In: arguments by name. Out: nothing, or TSR5053 with the name, the value given and the type wanted.
+Numbers of other libraries, such as NumPy, count as numbers. Strings and bools do not.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tessera.diagnostics import TesseraError
 
 
 def wrong_type(name: str, value: object, wanted: str) -> TesseraError:
-    """An argument that is something else than it has to be."""
+    """The error for an argument of the wrong type."""
     kind = "None" if value is None else f"a {type(value).__name__}"
     shown = f": {value!r}" if isinstance(value, str | int | float) else ""
     return TesseraError.of("TSR5053", f"`{name}` must be {wanted}, not {kind}{shown:.80}")
 
 
 def check_number(name: str, value: object) -> int:
-    """A whole number."""
+    """Check that a value is an integer, and return it."""
     try:
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise TypeError
@@ -33,7 +33,7 @@ def check_number(name: str, value: object) -> int:
 
 
 def check_counts(counts: Mapping[str, object], *, least: int, optional: bool = True) -> None:
-    """Whole numbers that are not too small."""
+    """Check that values are integers of at least `least`."""
     for name, given in counts.items():
         if given is None and optional:
             continue
@@ -42,7 +42,7 @@ def check_counts(counts: Mapping[str, object], *, least: int, optional: bool = T
 
 
 def check_amounts(amounts: Mapping[str, object], *, optional: bool = True) -> None:
-    """Finite numbers above zero."""
+    """Check that values are finite numbers above zero."""
     for name, given in amounts.items():
         if given is None and optional:
             continue
@@ -57,21 +57,21 @@ def check_amounts(amounts: Mapping[str, object], *, optional: bool = True) -> No
 
 
 def check_texts(texts: Mapping[str, object], *, optional: bool = True) -> None:
-    """Texts, or nothing."""
+    """Check that values are strings, or None if `optional`."""
     for name, given in texts.items():
         if not isinstance(given, str) and not (given is None and optional):
             raise wrong_type(name, given, "a text")
 
 
 def check_flags(flags: Mapping[str, object]) -> None:
-    """Truth values: a text such as "no" would be a true one."""
+    """Check that values are bools: a string such as "no" would be true."""
     for name, given in flags.items():
         if not isinstance(given, bool):
             raise wrong_type(name, given, "True or False")
 
 
 def check_paths(paths: Mapping[str, object]) -> None:
-    """Paths, lists of paths, or nothing."""
+    """Check that values are paths, lists of paths, or None."""
     for name, given in paths.items():
         is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
         for path in cast("Sequence[object]", given) if is_list else [given]:
@@ -80,7 +80,7 @@ def check_paths(paths: Mapping[str, object]) -> None:
 
 
 def check_targets(targets: object) -> None:
-    """What stands for devices, by name."""
+    """Check that the argument maps device names to targets."""
     if targets is None:
         return
     if not isinstance(targets, Mapping):

@@ -1,6 +1,6 @@
-"""Names for NumPy arrays by what their elements are.
+"""Type aliases for NumPy arrays, named by the meaning of their elements.
 
-The names are for annotations: nothing is converted or checked when the program runs.
+The aliases are for annotations: nothing is converted or checked at run time.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 Flags = NDArray[np.bool_]
-"""True or false, such as which threads are at a place."""
+"""Bools, such as flags of the threads at an instruction."""
 Words = NDArray[np.uint64]
 """64-bit numbers and addresses, one per thread, modulo 2**64."""
 Ranges = NDArray[np.int64]
-"""Rows of a first byte and the byte after the last one."""
+"""Rows of a start byte and an end byte (exclusive)."""
 Offsets = NDArray[np.int64]
-"""Distances and positions; a negative one may mean none."""
+"""Distances and positions; a negative value may mean none."""
 Signed = NDArray[np.signedinteger]
-"""Whole numbers with a sign, of any width."""
+"""Signed integers of any width."""
 Indices = NDArray[np.intp]
-"""Positions in another array, as NumPy's searches give them."""
+"""Positions in another array, as returned by the searches of NumPy."""
 Bytes = NDArray[np.uint8]
-"""Memory as it is."""
+"""Raw memory."""
 Integers = NDArray[np.integer]
-"""Whole numbers of a width and a sign that only a run knows."""
+"""Integers whose width and signedness are known only at run time."""
 Floats = NDArray[np.floating]
-"""Floating-point numbers of a width that only a run knows."""
+"""Floating-point numbers whose width is known only at run time."""

@@ -1,4 +1,4 @@
-"""Requests that come from outside: when, and how long they are.
+"""Requests from outside: their arrival times and lengths.
 
 In: nothing. Out: frozen records that `frontend.arrivals` makes. Times are nanoseconds after the
 first request.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LATEST_NS = 1e18
-"""Later times have no room for the parts of a microsecond that a step takes."""
+"""The latest time in ns. Beyond it, a float cannot represent fractions of a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request. `None` tokens, in or out, are not known."""
+    """A request. A number of tokens, in or out, is `None` if it is unknown."""
 
     at_ns: int
     input_tokens: int | None = None
@@ -23,7 +23,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrivals:
-    """Requests in the order in which they come, at least one.
+    """Requests in order of arrival, at least one.
 
     `name` is the file or the process that they come from, `form` the format of the file.
     """
@@ -34,5 +34,5 @@ class Arrivals:
 
     @property
     def span_ns(self) -> int:
-        """The time from the first to the last."""
+        """The time from the first to the last request, in ns."""
         return self.requests[-1].at_ns - self.requests[0].at_ns

@@ -1,4 +1,4 @@
-"""The choices that users make and files record, each an enum: one place, one spelling.
+"""The choices that users make and files record, as enums with one spelling each.
 
 Members are strings, so they print, compare and serialise as the words that users type. Choices with
 behaviour are classes (`Word`): objectives in `ir.objectives`, strategies in
@@ -13,9 +13,9 @@ from typing import ClassVar, Self
 
 
 class Word(str):
-    """A choice with behaviour of its own: a class, whose one value equals the word that users type.
+    """A choice with its own behaviour: a class whose one value equals the word that users type.
 
-    Classes below it that have a `word` are the choices, in the order in which they are defined.
+    Subclasses that have a `word` are the choices, in the order of their definition.
     """
 
     __slots__ = ()
@@ -35,12 +35,12 @@ class Word(str):
 
     @classmethod
     def named(cls, word: str) -> Self:
-        """The choice with a word; `StopIteration` is a fault of the program: ask `every` first."""
+        """The choice with a word. An unknown word raises `StopIteration`: check `every` first."""
         return next(choice for choice in cls.every() if choice == word)
 
 
 ADAPTIVE = "adaptive"
-"""In place of a policy: all of them are ready, and requests are given one as they come."""
+"""A value in place of a policy: all policies are ready, and each request gets one on arrival."""
 
 
 class Ending(StrEnum):
@@ -55,17 +55,17 @@ class Ending(StrEnum):
 
     @property
     def text(self) -> str:
-        """What ended the search, as reports say it."""
+        """The reason for the end of the search, as shown in reports."""
         return _ENDED_BY[self]
 
     @property
     def is_cut_short(self) -> bool:
-        """Whether the search ended for a reason of the user's, not its own."""
+        """Whether the user's limits or commands ended the search."""
         return self in (Ending.CLOCK, Ending.INTERRUPTED)
 
     @property
     def is_search(self) -> bool:
-        """Whether a search came to its own end; what the user gives is not searched for."""
+        """Whether a search ran to its own end; a placement given by the user is not a search."""
         return self is not Ending.GIVEN and not self.is_cut_short
 
 

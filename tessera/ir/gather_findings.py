@@ -1,8 +1,8 @@
 """Equal findings on many accesses or launches, reported once with a count.
 
-In: findings in the order of the steps, each with what it is about and where its step stands. Out:
-the first of each kind, with a note that counts the others and names the first few lines. A kernel
-that is launched 20,000 times has one fault, not 20,000.
+In: findings in the order of the steps, each with its subject and the position of its step. Out: the
+first of each kind, with a note that counts the others and names the first few lines. A faulty
+kernel that is launched 20,000 times is reported once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LINES_SHOWN = 4
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A diagnostic; those of one code and one `about` are of a kind."""
+    """A diagnostic; findings with the same code and the same `about` are of one kind."""
 
     diagnostic: Diagnostic
     about: tuple[str, ...]
@@ -26,7 +26,7 @@ class Finding:
 
 @dataclass(slots=True)
 class _FirstPlaces:
-    """Different places: how many there are, and the first few."""
+    """The number of distinct places, and the first few of them."""
 
     seen: set[tuple[int, int]] = field(default_factory=set)
     first: list[Span] = field(default_factory=list)
@@ -39,7 +39,7 @@ class _FirstPlaces:
             self.first.append(span)
 
     def others(self, singular: str, plural: str) -> str | None:
-        """The places behind the first in words: `2 more launches: lines 8 and 9`."""
+        """The places after the first, as text: `2 more launches: lines 8 and 9`."""
         count = len(self.seen) - 1
         if count < 1:
             return None
@@ -56,14 +56,14 @@ class _FirstPlaces:
 
 @dataclass(slots=True)
 class _FindingKind:
-    """The first finding of a kind, and where all of them are."""
+    """The first finding of a kind, and the places of all findings of the kind."""
 
     first: Diagnostic
     places: _FirstPlaces = field(default_factory=_FirstPlaces)
     steps: _FirstPlaces = field(default_factory=_FirstPlaces)
 
     def told(self) -> Diagnostic:
-        """The first, with a note on the others."""
+        """The first diagnostic, with a note on the others."""
         parts = [
             self.places.others("place", "places"),
             self.steps.others("step", "steps"),

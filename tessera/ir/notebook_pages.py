@@ -1,7 +1,7 @@
-"""The page that a notebook shows of a record, made by a function from a higher layer.
+"""The page that a notebook shows for a record, made by a function from a higher layer.
 
-In: a maker, which `tessera/__init__.py` hands in. Out: HTML of a record. This module imports
-nothing, so that `import tessera` costs nothing.
+In: a maker, which `tessera/__init__.py` sets. Out: the HTML of a record. This module imports
+nothing, so that `import tessera` stays fast.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _makers: list[Callable[[object], str]] = []
 
 
 def make_pages_with(maker: Callable[[object], str]) -> None:
-    """Take the maker of pages; the package hands it in once, when it is imported."""
+    """Set the maker of pages; the package calls this once, on import."""
     _makers[:] = [maker]
 
 
 def html_of(record: object) -> str:
-    """What a notebook shows of a record: its report page."""
+    """The HTML that a notebook shows for a record: its report page."""
     (maker,) = _makers
     return maker(record)

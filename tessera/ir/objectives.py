@@ -1,9 +1,9 @@
-"""What a plan is best for: each objective is a class, with its number and its words.
+"""Objectives of planning: each is a class, with its value and its texts.
 
-In: the figures of a plan, of a candidate or of a row of a table (`Predicted`). Out: the number that
-an objective makes small, and how reports show it. An objective is a number made of some figures,
-and grows with each of them. So nothing else about planning is said here: the planner searches for
-each figure that an objective names, and the number of the least figures is its bound.
+In: the figures of a plan, of a candidate or of a row of a table (`Predicted`). Out: the value that
+an objective minimizes, and its form in reports. An objective is a function of some figures and
+grows with each of them. No other part of planning is defined here: the planner searches for each
+figure that an objective names, and the value of the least figures is its bound.
 
 A new objective is one more class below (docs/developer/errands/objective.md).
 """
@@ -21,24 +21,24 @@ HOUR_NS = 3600e9
 
 
 class Predicted(Protocol):
-    """What has the figures of a plan."""
+    """A record with the figures of a plan."""
 
     @property
     def period_ns(self) -> float:
-        """Time from one request to the next, at the full rate."""
+        """The time from one request to the next at the full rate, in ns."""
 
     @property
     def latency_ns(self) -> float:
-        """Time of a request that is alone."""
+        """The time of a request that runs alone, in ns."""
 
     @property
     def usd_per_request(self) -> float:
-        """Price of the cards in use, for the time of the period."""
+        """The price of the cards in use for the time of the period, in USD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """Figures by themselves; bounds leave those at 0 that an objective does not name."""
+    """Figures without a plan; in bounds, figures that the objective does not name are 0."""
 
     period_ns: float = 0.0
     latency_ns: float = 0.0
@@ -46,7 +46,7 @@ class PlanFigures:
 
 
 class Figure(enum.Enum):
-    """A figure that a search makes small. Money is the period times the price of some cards."""
+    """A figure that a search minimizes. Money is the period times the price of some cards."""
 
     PERIOD = enum.auto()
     LATENCY = enum.auto()
@@ -54,27 +54,27 @@ class Figure(enum.Enum):
 
 
 class FigureUnit(enum.Enum):
-    """How people read the number of an objective: a shorter period is a higher rate."""
+    """The unit in which people read an objective: a shorter period is a higher rate."""
 
     RATE = "requests/s"
     TIME = "ns"
     USD = "usd"
 
     def shown(self, value: float) -> float:
-        """A value in this unit; a rate is 0 where requests take no time, so that there is none."""
+        """A value in this unit; the rate is 0 if requests take no time."""
         if self is FigureUnit.RATE:
             return 1e9 / value if value > 0 else 0.0
         return value
 
     def gain(self, value: float, other: float) -> float:
-        """How much better a value is than another, as a fraction; below 0: worse."""
+        """The gain of a value over another, as a fraction; negative if it is worse."""
         if self is FigureUnit.RATE:
             return other / value - 1.0 if value > 0 else 0.0
         return 1.0 - value / other if other > 0 else 0.0
 
 
 class Objective(Word):
-    """What a plan is best for. `better` and `worse` say what a gain or a loss of it is."""
+    """The goal of a plan. `better` and `worse` are the words for a gain or a loss."""
 
     figures: ClassVar[tuple[Figure, ...]]
     unit: ClassVar[FigureUnit]
@@ -85,16 +85,16 @@ class Objective(Word):
 
     @abstractmethod
     def value(self, row: Predicted) -> float:
-        """The number that the objective makes small."""
+        """The value that the objective minimizes."""
 
     @property
     def is_rate(self) -> bool:
-        """Whether nothing but the period counts."""
+        """Whether only the period counts."""
         return self.is_single and self.figures == (Figure.PERIOD,)
 
     @property
     def is_of_one_request(self) -> bool:
-        """Whether nothing but a request that is alone counts: more slots do nothing for it."""
+        """Whether only a request that runs alone counts, so more slots do not help."""
         return self.figures == (Figure.LATENCY,)
 
 
@@ -112,7 +112,7 @@ class Throughput(Objective):
 
 
 class Latency(Objective):
-    """The time of a request that is alone."""
+    """The time of a request that runs alone."""
 
     word = "latency"
     figures = (Figure.LATENCY,)

@@ -1,8 +1,8 @@
-"""What the records of options share: each command has one, and the library takes the same.
+"""The base of option records: each command has one, and the library takes the same record.
 
-A record checks itself when it is made. What is wrong with a value has a diagnostic code
-(`TesseraError`) where the value comes from a file or a machine; `WrongOption` is wrong usage: the
-command line shows it with its own spelling of the names, and exits with 2.
+A record checks itself when it is created. An error in a value from a file or a machine has a
+diagnostic code (`TesseraError`). `WrongOption` is wrong usage: the command line shows it with its
+own spelling of the names, and exits with 2.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class WrongOption(ValueError):
-    """Options that make no sense. Names of fields stand in braces in `text`; `detail` follows."""
+    """Invalid options. Names of fields are in braces in `text`; `detail` follows."""
 
     def __init__(self, text: str, detail: str = "") -> None:
         self._text = text
@@ -22,5 +22,5 @@ class WrongOption(ValueError):
         super().__init__(self.spelled(lambda name: name))
 
     def spelled(self, spell: Callable[[str], str]) -> str:
-        """The message, with every name as `spell` has it."""
+        """The message, with every name spelled by `spell`."""
         return _NAME.sub(lambda found: f"`{spell(found[1])}`", self._text) + self._detail

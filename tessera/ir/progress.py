@@ -1,7 +1,7 @@
 """Progress of a pipeline: the one record that every pipeline reports.
 
-In: stages and counts. Out: `StageProgress` records, to a listener. A pipeline that is called
-without a listener tells nobody, and takes no time for it.
+In: stages and counts. Out: `StageProgress` records, passed to a listener. A pipeline without a
+listener reports nothing, at no cost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """What is done now: `done` of `total` things that are called `unit`; `note` says more."""
+    """The state of a stage: `done` of `total` units named `unit`; `note` gives details."""
 
     stage: str
     done: int = 0
@@ -26,7 +26,7 @@ Count = Callable[[int, int], None]
 
 
 def counter(on_progress: OnProgress | None, stage: str, unit: str) -> Count:
-    """What hears how many units of a stage are done, and of how many."""
+    """A function that reports the done and total units of a stage to the listener."""
 
     def count(done: int, total: int) -> None:
         if on_progress is not None:

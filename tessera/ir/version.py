@@ -1,6 +1,6 @@
-"""The version of Tessera. Caches name it in their entries, `tessc --version` prints it.
+"""The version of Tessera. Caches store it in their entries, and `tessc --version` prints it.
 
-It stands here, and not in `tessera/__init__.py`, so that readers below need not import upwards.
+It is here, and not in `tessera/__init__.py`, so that lower layers need not import upwards.
 """
 
 __version__ = "0.1.0"

@@ -1,11 +1,11 @@
-"""What a step of a program does to a buffer.
+"""Accesses of a step to a buffer.
 
 In: nothing. Out: frozen records that `passes.dependences.access_regions` makes and the graph keeps.
 
 An access is READ, WRITE or ATOMIC (which reads and writes) and MAY or MUST. A MAY access touches
 no byte outside its region. A MUST write writes every byte of its region whatever the data, and a
 MUST read reads every one. Only a MUST write may end a dependence. An atomic is never a MUST
-write: what it leaves depends on what was there.
+write: its result depends on the bytes before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessera.wording import Wording
 
 
 class AccessKind(enum.Enum):
-    """What happens to the bytes."""
+    """What an access does to the bytes."""
 
     READ = "read"
     WRITE = "write"
@@ -45,7 +45,7 @@ class Certainty(enum.Enum):
 
 
 class AddressClass(enum.Enum):
-    """How the address comes about.
+    """How the address is computed.
 
     DIRECT: computed from parameters and thread indices. INDEXED: a known base plus an index from
     memory. POINTER: the base itself is from memory.
@@ -72,10 +72,10 @@ class Access:
 class PinKind(enum.Enum):
     """Why a step may touch anything.
 
-    MEMORY: an address that comes from memory. NUMBER: one that is a number and points into no
-    buffer. POINTERS: one that is made of several pointers. INSTRUCTION: what an instruction or a
-    call does is not followed. OVERWRITTEN: it may write where pointers are. KERNEL: its code is not
-    followed as a whole. STATED: a kernel graph says so.
+    MEMORY: an address comes from memory. NUMBER: an address is a number that points into no buffer.
+    POINTERS: an address is computed from several pointers. INSTRUCTION: the analysis does not
+    follow an instruction or a call. OVERWRITTEN: the step may overwrite pointers. KERNEL: the
+    analysis does not follow the kernel as a whole. STATED: a kernel graph says so.
     """
 
     MEMORY = "memory"
@@ -89,9 +89,9 @@ class PinKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Why a step must be taken to touch anything: it cannot be split from what it may touch.
+    """The reason to assume that a step touches anything, so it cannot be split from other steps.
 
-    `reason` is for people, and what kernel graphs keep. Decisions are made by `kind`.
+    `reason` is for people, and is stored in kernel graphs. Decisions use `kind`.
     """
 
     reason: Wording
@@ -100,12 +100,12 @@ class Pin:
 
 
 class NeedKind(enum.Enum):
-    """What a step asks of the machine that runs it, beyond its memory.
+    """A requirement of a step on the machine that runs it, beyond memory.
 
     GRID: all of its CTAs run at the same time (a cooperative launch). CLUSTER: the CTAs of a
-    cluster do, on a GPU that has clusters. WAIT: threads wait in a loop for what other threads
-    write, so those must run too. MACHINE: it reads a register whose value depends on where and
-    when it runs. OUTPUT: it prints, in an order that the machine chooses.
+    cluster do, on a GPU that has clusters. WAIT: threads wait in a loop for writes of other
+    threads, which must therefore run too. MACHINE: it reads a register whose value depends on where
+    and when it runs. OUTPUT: it prints, in an order that the machine chooses.
     """
 
     GRID = "grid"
@@ -117,7 +117,7 @@ class NeedKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One thing that a step asks of the machine, and the instruction that shows it."""
+    """One requirement of a step on the machine, and the instruction that shows it."""
 
     kind: NeedKind
     reason: Wording

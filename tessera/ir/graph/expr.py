@@ -1,13 +1,14 @@
-"""Index expressions: sums of products of symbols with whole coefficients.
+"""Index expressions: sums of products of symbols with integer coefficients.
 
-In: nothing. Out: frozen records in canonical form, so that equal expressions are equal records.
-A symbol is a special register (`tid.x`), a parameter (`n`), a loop counter (`i1`), a register that
-is not understood (`%r7?`), or an operation that is no sum or product, written out (`(tid.x / 32)`).
-Its text is for people; what is known of it is beside the text. The text of an expression is its
-terms, constants last: `4*ctaid.x*ntid.x + 4*tid.x + 8`.
+In: nothing. Out: frozen records in canonical form, so that equal expressions are equal records. A
+symbol is a special register (`tid.x`), a parameter (`n`), a loop counter (`i1`), a register that is
+not understood (`%r7?`), or an operation other than a sum or product (`(tid.x / 32)`). Its text is
+for people; other fields hold the facts about it. The text of an expression is its terms, constants
+last: `4*ctaid.x*ntid.x + 4*tid.x + 8`.
 
-Expressions describe a kernel for people; they are over whole numbers and leave out that registers
-wrap. What a launch touches is computed on numbers (`passes.footprint`), never from these.
+Expressions describe a kernel for people. They are over unbounded integers and ignore that registers
+wrap. The bytes that a launch touches are computed from numbers (`passes.footprint`), never from
+expressions.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from dataclasses import dataclass
 
 
 class Origin(enum.IntEnum):
-    """Where a symbol comes from: it is a name or an operation, a value loaded from memory, a
-    register that is not understood, or one whose expression is being made."""
+    """The origin of a symbol.
+
+    It is a name or an operation, a value loaded from memory, a register that is not understood, or
+    a register whose expression is still being built.
+    """
 
     NAMED = 0
     LOADED = 1
@@ -29,8 +33,8 @@ class Origin(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Symbol:
-    """A factor of a term. `register` is the one of a value that is no name; `parts` are the symbols
-    in an operation that is written out."""
+    """A factor of a term. `register` is the register of a value without a name; `parts` are the
+    symbols in an operation."""
 
     text: str
     origin: Origin = Origin.NAMED
@@ -38,7 +42,7 @@ class Symbol:
     parts: tuple[Symbol, ...] = ()
 
     def walk(self) -> Iterator[Symbol]:
-        """The symbol and all in it, in the order of the text."""
+        """The symbol and all symbols in it, in the order of the text."""
         yield self
         for part in self.parts:
             yield from part.walk()
@@ -46,7 +50,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`coefficient` times the product of symbols, which are sorted; no symbol: a constant."""
+    """`coefficient` times the product of sorted symbols; without symbols, a constant."""
 
     coefficient: int
     symbols: tuple[Symbol, ...] = ()
@@ -73,21 +77,21 @@ class Expression:
         return text.removeprefix(" + ").removeprefix(" ")
 
     def symbols(self) -> Iterator[Symbol]:
-        """All symbols, those in operations too, in the order of the text."""
+        """All symbols, including those in operations, in the order of the text."""
         return (part for term in self.terms for symbol in term.symbols for part in symbol.walk())
 
     def has(self, *origins: Origin) -> bool:
-        """Whether a symbol of one of these origins is in it."""
+        """Whether the expression contains a symbol of one of these origins."""
         return any(symbol.origin in origins for symbol in self.symbols())
 
     @property
     def is_known(self) -> bool:
-        """Whether it has names and counters alone."""
+        """Whether the expression contains only names and counters."""
         return not self.has(Origin.LOADED, Origin.OPEN, Origin.UNFINISHED)
 
     @property
     def constant(self) -> int | None:
-        """The value of an expression without symbols."""
+        """The value of an expression without symbols; else None."""
         if not self.terms:
             return 0
         only = self.terms[0]
@@ -109,13 +113,13 @@ def constant(value: int) -> Expression:
 
 
 def symbol(text: str, *parts: Expression) -> Expression:
-    """A name, or an operation on expressions, written out."""
+    """The expression of a name, or of an operation on `parts`."""
     inside = tuple(s for part in parts for term in part.terms for s in term.symbols)
     return Expression((Term(1, (Symbol(text, parts=inside),)),))
 
 
 def register(name: str, origin: Origin) -> Expression:
-    """What a register holds that is no expression of names."""
+    """The expression of a register whose value is not an expression of names."""
     text = f"data.{name}?" if origin is Origin.LOADED else f"{name}?"
     return Expression((Term(1, (Symbol(text, origin, name),)),))
 
@@ -139,7 +143,7 @@ def multiply(left: Expression, right: Expression) -> Expression:
 
 
 def divide(left: Expression, by: int) -> Expression | None:
-    """left / by where every coefficient divides, else None."""
+    """left / by if `by` divides every coefficient, else None."""
     if by == 0 or any(term.coefficient % by for term in left.terms):
         return None
     return collect(Term(t.coefficient // by, t.symbols) for t in left.terms)

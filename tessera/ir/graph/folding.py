@@ -1,11 +1,10 @@
-"""Layers of a program: which runs of steps repeat, for pictures that fold them.
+"""Folds of a program: repeated runs of steps, for pictures that fold them.
 
-In: a name per step, in order (any values that can be compared will do). Out: a tree of `Fold`s
-that together cover all steps. A model of 32 layers repeats the same names 32 times; each time is
-a fold, and very many folds side by side are bundled. What repeats nothing is cut into pieces of
-equal length where it is long.
+In: a name per step, in order (any hashable values). Out: a tree of `Fold`s that together cover all
+steps. A model of 32 layers repeats the same names 32 times; each repetition is a fold, and very
+many adjacent folds are bundled. A long run without repetition is cut into pieces of equal length.
 
-`layers` finds what repeats.
+`layers` finds the repetitions.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Fold:
 
 
 def fold_steps(names: Sequence[Hashable]) -> tuple[Fold, ...]:
-    """Folds in order; steps that are in none stand for themselves."""
+    """Folds in order; a step outside every fold is shown by itself."""
     return tuple(_bundled(list(_folds(names)), len(names)))
 
 
@@ -54,7 +53,7 @@ def _folds(names: Sequence[Hashable]) -> Iterator[Fold]:
 
 
 def _pieces(first: int, end: int) -> Iterator[Fold]:
-    """Folds of steps that do not repeat; none if the steps are few."""
+    """Folds of steps that do not repeat; none for a few steps."""
     if end - first <= _MOST_PLAIN:
         return
     size = _MOST_PLAIN // 2
@@ -66,7 +65,7 @@ def _pieces(first: int, end: int) -> Iterator[Fold]:
 
 
 def _bundled(folds: list[Fold], steps: int) -> list[Fold]:
-    """At most `_MOST_SIDE_BY_SIDE` folds side by side; more are bundled into folds of their own."""
+    """At most `_MOST_SIDE_BY_SIDE` folds on one level; more are bundled into parent folds."""
     if len(folds) <= _MOST_SIDE_BY_SIDE or steps <= _MOST_PLAIN:
         return folds
     size = ceil(sqrt(len(folds)))

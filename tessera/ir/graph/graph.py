@@ -1,12 +1,12 @@
-"""The kernel graph: the steps of a program, what each touches, and which depend on which.
+"""The kernel graph: the steps of a program, their accesses, and their dependences.
 
 In: nothing. Out: frozen records that `passes.dependences` makes, `ir.graph.print_graph` prints and
 `frontend.graph.tsg` reads.
 
 An edge goes from an earlier step to a later one, or, if `carried`, from a step to one of the next
 request of the same sequence (through a buffer that persists). RAW carries bytes; WAR orders only.
-WAW orders only if the later write must cover the bytes (`moves_bytes` is false); if it may leave
-some alone, the later step needs the earlier step's bytes too.
+WAW orders only if the later write must cover the bytes (`moves_bytes` is false). If the later write
+may leave some bytes unchanged, the later step also needs the earlier step's bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class GraphBuffer:
 class Node:
     """A step. Accesses are in the order of its instructions.
 
-    `needs` say what it asks of the machine: CTAs that run together, for one.
+    `needs` are its requirements on the machine, such as CTAs that run together.
     """
 
     id: LaunchId
@@ -84,7 +84,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceReference:
-    """The trace that a graph is of: its file as seen from the graph's, and the trace's digest."""
+    """The trace of a graph: its path relative to the graph's file, and its digest."""
 
     path: str
     digest: str
@@ -92,7 +92,7 @@ class TraceReference:
 
 @dataclass(frozen=True, slots=True)
 class ContentsDigest:
-    """The graph holds only while a weight has these contents: they decided what a step touches."""
+    """The contents of a weight that the graph is valid for: they decide what a step touches."""
 
     buffer: BufferId
     sha256: str
@@ -119,7 +119,7 @@ class KernelGraph:
         return html_of(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Steps as a pandas frame, with the bytes that they get from and give to other steps."""
+        """Steps as a pandas frame, with the bytes received from and sent to other steps."""
         into: dict[int, int] = {}
         out: dict[int, int] = {}
         for edge in self.edges:

@@ -1,9 +1,9 @@
-"""Layers: runs of steps that come again and again, so that a picture shows one of them.
+"""Layers: runs of steps that repeat, so that a picture shows only one of them.
 
 In: a key per step, equal for steps that look alike. Out: `Layer` records that do not overlap. A
-layer is a stretch whose keys repeat with a period. Periods to try are distances between equal short
-runs of keys; of these the one that covers the most steps is taken, the shortest of equals, and then
-the same is done with what stands before and after it.
+layer is a range whose keys repeat with a period. Candidate periods are the distances between equal
+short runs of keys. The search takes the period that covers the most steps (the shortest among
+equals), and repeats with the steps before and after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"_?[0-9]+\Z")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """`times` equal stretches of `length` steps, one after the other, from step `first` on."""
+    """`times` equal runs of `length` steps, one after the other, starting at step `first`."""
 
     first: int
     length: int
@@ -35,12 +35,12 @@ class Layer:
         return self.first + self.length * self.times
 
     def shown(self, step: int) -> int:
-        """The step of the first stretch that stands for this one."""
+        """The step of the first run that is shown for this step."""
         return self.first + (step - self.first) % self.length
 
 
 def graph_layers(graph: KernelGraph) -> tuple[Layer, ...]:
-    """The layers of a graph: steps of one family with as many pins and accesses look alike."""
+    """The layers of a graph: steps with equal family and numbers of pins and accesses match."""
     return find_layers(
         [(kernel_family(node.name), len(node.pins), len(node.accesses)) for node in graph.nodes]
     )
@@ -70,7 +70,7 @@ def find_layers(keys: Sequence[Hashable]) -> tuple[Layer, ...]:
 def _widest(steps: list[int], start: int, end: int) -> Layer | None:
     best: Layer | None = None
     for period in sorted(_periods(steps, start, end)):
-        run = 0  # steps in a row that equal the one a period later
+        run = 0  # consecutive steps that equal the step one period later
         for step in range(start, end - period + 1):
             if step < end - period and steps[step] == steps[step + period]:
                 run += 1

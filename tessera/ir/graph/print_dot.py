@@ -1,8 +1,8 @@
 """A kernel graph as a picture for Graphviz, from top to bottom.
 
 In: a `KernelGraph`. Out: text in the language of `dot`. Layers that repeat are drawn once, in a box
-that says how often; blue arrows lead from one of them to the next. Data is solid, order is dashed,
-and order that data implies is left out. `--emit graph` has every edge.
+with the count; blue arrows lead from one repetition to the next. Data is solid, order is dashed,
+and order that data implies is omitted. `--emit graph` has every edge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _HEAD = (
 
 
 class _Way(Enum):
-    """Where an arrow leads to: on, to the next layer of its box, or to the next request."""
+    """The target of an arrow: a later step, the next layer of its box, or the next request."""
 
     ON = ""
     NEXT_LAYER = ", color=blue, constraint=false"
@@ -60,7 +60,7 @@ def print_dot(graph: KernelGraph) -> str:
 
 
 def _shown(count: int, layers: tuple[Layer, ...]) -> list[int]:
-    """By step, the step that is drawn for it."""
+    """For each step, the step that is drawn for it."""
     shown = list(range(count))
     for layer in layers:
         for step in range(layer.first, layer.end):
@@ -80,7 +80,7 @@ def _node(graph: KernelGraph, step: int) -> str:
 
 
 def _arrows(graph: KernelGraph, layers: tuple[Layer, ...], shown: list[int]) -> list[_Arrow]:
-    turn = [0] * len(shown)  # which of the layers of its box a step is in
+    turn = [0] * len(shown)  # the index of the layer of its box that a step is in
     box = [-1] * len(shown)
     for number, layer in enumerate(layers):
         for step in range(layer.first, layer.end):
@@ -109,12 +109,12 @@ def _add(arrow: _Arrow, edge: Edge, buffer: str) -> None:
 
 
 def _needed(arrows: list[_Arrow]) -> Iterator[_Arrow]:
-    """All edges but those of order that a path of data in the same request implies."""
+    """All edges except order edges that a data path in the same request implies."""
     data: dict[int, list[int]] = {}
     for arrow in arrows:
         if arrow.way is _Way.ON and arrow.is_data:
             data.setdefault(arrow.source, []).append(arrow.target)
-    reached: dict[int, int] = {}  # per step the steps that data leads to, as bits
+    reached: dict[int, int] = {}  # per step, the steps that data reaches, as bits
     for source in sorted(data, reverse=True):
         bits = 0
         for target in data[source]:

@@ -2,7 +2,7 @@
 
 In: a `KernelGraph`. Out: text whose first line names format and version; one record per line,
 nodes followed by their pins, needs and accesses. `frontend.graph.tsg` reads it back. Positions in
-the PTX are left out: they are no part of the graph. Version 2 adds `contents` and `need`.
+the PTX are omitted: they are not part of the graph. Version 2 adds `contents` and `need`.
 """
 
 from __future__ import annotations

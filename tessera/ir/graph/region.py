@@ -84,7 +84,7 @@ Region = Affine | Interval | WholeBuffer | Unknown
 
 
 def region_intervals(region: Region, size: int) -> list[tuple[int, int]]:
-    """The runs of bytes of a region in a buffer of `size` bytes; they may overlap."""
+    """The byte ranges of a region in a buffer of `size` bytes; they may overlap."""
     match region:
         case Affine():
             return [pair for piece in region.pieces for pair in piece.intervals()]

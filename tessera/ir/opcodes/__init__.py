@@ -3,11 +3,11 @@
 In: an opcode or an instruction. Out: its meaning and its forms. Imported by everything that reads,
 analyses or runs PTX.
 
-`meaning_of(instruction)`, or `meaning(opcode, operand_count)` where operands are not at hand,
-answers with a `Meaning`: the role of each operand, the memory behind addresses, control flow, who
-takes part. None means that the table lacks the opcode: report it and use `widened_meaning`.
-The tables are in `families`, in the notation that `notation` describes. They also have the forms
-of each opcode, for the check of modules: see `form_notation` and `form_table`.
+`meaning_of(instruction)`, or `meaning(opcode, operand_count)` if the operands are not available,
+returns a `Meaning`: the role of each operand, the memory behind addresses, control flow, and the
+threads that take part. None means that the table lacks the opcode: report it and use
+`widened_meaning`. The tables are in `families`, in the notation that `notation` describes. They
+also have the forms of each opcode, for the check of modules: see `form_notation` and `form_table`.
 """
 
 from tessera.ir.opcodes.lookup import (

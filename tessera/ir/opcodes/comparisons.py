@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 
 UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-"""Names that only unsigned types have, and those that mean the same."""
+"""Names that only unsigned types have, and their general equivalents."""
 
 _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _TESTS: dict[str, Callable[[int, int], bool]] = {
@@ -26,6 +26,6 @@ _OPPOSITES = (("eq", "ne"), ("lt", "ge"), ("le", "gt"), ("lo", "hs"), ("ls", "hi
 COMPARISON_SIGNS = _SIGNS | {name: _SIGNS[same] for name, same in UNSIGNED_NAMES.items()}
 COMPARISON_TESTS = _TESTS | {name: _TESTS[same] for name, same in UNSIGNED_NAMES.items()}
 INVERSE_COMPARISONS = dict(_OPPOSITES) | {second: first for first, second in _OPPOSITES}
-"""What holds where a comparison does not."""
+"""The comparison that holds where the given comparison does not."""
 MIRRORED_COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """The same comparison with its operands exchanged."""

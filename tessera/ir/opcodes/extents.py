@@ -1,4 +1,4 @@
-"""How many bytes an access covers, from its modifiers.
+"""The number of bytes that an access covers, from its modifiers.
 
 Source: PTX ISA 9.0, sections 9.7.9 (vectors), 9.7.14.4 (wmma), 9.7.14.5 (ldmatrix).
 """

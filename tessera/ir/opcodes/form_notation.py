@@ -1,7 +1,7 @@
-"""The notation that forms are written in, and its reader: modifiers and types, what operands are.
+"""The notation of forms (modifiers, types and operands), and its reader.
 
-Each file of `families` has them under its rows, in `FORMS`: one line per form, three columns, and a
-fourth with what the form needs (`#` starts a comment):
+Each file of `families` has its forms below its rows, in `FORMS`: one line per form, three columns,
+and a fourth with what the form needs (`#` starts a comment):
 
     NAMES | MODIFIERS | OPERANDS | NEEDS
 
@@ -9,13 +9,13 @@ NAMES are opcodes; a dotted name stands for an opcode that starts with just thes
 longest name that an opcode starts with is the one whose forms count (`mul.wide` before `mul`).
 
 MODIFIERS are slots. `a/b` is one of these, `[a/b]` at most one, `(a/b)` one, but none in modules
-for sm_1x. Types fill their slots from left to right; other modifiers stand in any order, as ptxas
-has it. `*` takes any further modifiers that there are.
+for sm_1x. Types fill their slots from left to right; other modifiers stand in any order, as in
+ptxas. `*` takes any further modifiers.
 
 `@name` stands for the choices of a group (`GROUPS`). A line that starts with blanks continues the
 one before it.
 
-OPERANDS say what stands there, from left to right; operands beyond the words are not looked at.
+OPERANDS describe the operands from left to right; operands beyond the words are not checked.
     TYPE      a register of that type, or a constant of it
     D S T     the same, of the first, second or last type of the opcode
     W         twice as wide as T (`mul.wide`)
@@ -111,7 +111,7 @@ def _read_slot(text: str) -> Slot:
 
 
 def read_form(name: tuple[str, ...], line: str) -> Form:
-    """The form that a line writes down, for one of its names."""
+    """The form that a line describes, for one of its names."""
     _, modifiers, *rest = (column.strip() for column in line.split("|"))
     operands, needs = (*rest, "", "")[:2]
     words = _SLOT.findall(modifiers)
@@ -128,7 +128,7 @@ def read_form(name: tuple[str, ...], line: str) -> Form:
 
 
 def written_lines(table: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The lines of a table, each with every name that it is for, as yet unread."""
+    """The lines of a table, unparsed, each paired with every name that it applies to."""
     for line in re.sub(r"\n +", " ", table).splitlines():
         content = line.partition("#")[0].strip()
         for name in content.partition("|")[0].split():

@@ -1,6 +1,6 @@
-"""The forms of opcodes, read from their tables: does an opcode have these modifiers and types?
+"""The forms of opcodes, read from their tables: which modifiers and types an opcode may have.
 
-In: an opcode. Out: the form that it is, or what is wrong with it. The tables are in `families`.
+In: an opcode. Out: its form, or what is wrong with it. The tables are in `families`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.ir.ptx.types import is_type
 
 @dataclass(frozen=True, slots=True)
 class FoundForm:
-    """The form that an opcode is, and the types that it has, in order."""
+    """The form of an opcode, and its types in order."""
 
     form: Form
     types: tuple[str, ...]
@@ -28,7 +28,7 @@ class FoundForm:
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """An opcode that is in no form: the modifier to blame (None for all), and why."""
+    """An opcode that matches no form: the modifier at fault (None for all), and the reason."""
 
     modifier: str | None
     reason: str
@@ -42,7 +42,7 @@ def _load() -> dict[tuple[str, ...], tuple[str, ...]]:
     return {name: tuple(group) for name, group in lines.items()}
 
 
-# The lines of each name. A line is read when an opcode asks for it: a module has few opcodes.
+# The lines of each name. A line is read when an opcode needs it: a module has few opcodes.
 _LINES = _load()
 _LONGEST = max(map(len, _LINES))
 _NEXT_WORDS: dict[str, set[str]] = defaultdict(set)
@@ -66,7 +66,7 @@ def _forms(name: tuple[str, ...]) -> tuple[Form, ...]:
 
 @cache
 def find_form(opcode: ptx.Opcode, is_old: bool) -> FoundForm | Unfit | None:
-    """The form of an opcode; None where the tables do not have the opcode at all."""
+    """The form of an opcode; None if the tables do not have the opcode at all."""
     candidates = forms_of(opcode)
     if not candidates:
         if opcode.name not in _NEXT_WORDS:
@@ -90,7 +90,7 @@ def _plain(modifiers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _match(form: Form, modifiers: tuple[str, ...], is_old: bool) -> tuple[str, ...] | None:
-    """The types of an opcode in a form; None where it is not of that form."""
+    """The types of an opcode in a form; None if it does not match the form."""
     free = list(form.slots)
     types = []
     closed = any(slot.takes_type for slot in form.slots) or not form.is_open
@@ -104,7 +104,7 @@ def _match(form: Form, modifiers: tuple[str, ...], is_old: bool) -> tuple[str, .
                 types.append(modifier)
             continue
         if slot.takes_type:
-            # Types go into their places in order: the ones passed over have to be optional.
+            # Types fill their slots in order: skipped slots must be optional.
             passed = free[: free.index(slot)]
             if any(s.takes_type and not s.is_optional for s in passed):
                 return None
@@ -118,7 +118,7 @@ def _match(form: Form, modifiers: tuple[str, ...], is_old: bool) -> tuple[str, .
 
 
 def _unfit(candidates: tuple[Form, ...], opcode: ptx.Opcode, modifiers: tuple[str, ...]) -> Unfit:
-    """What to say of an opcode that is in none of its forms."""
+    """The fault of an opcode that matches none of its forms."""
     name = ".".join(candidates[0].name)
     choices = frozenset(
         choice for form in candidates for slot in form.slots for choice in slot.choices

@@ -1,9 +1,9 @@
-"""From an opcode and its operands to what they mean: the one reader of the opcode tables.
+"""The meaning of an opcode and its operands: the only reader of the opcode tables.
 
-The table name with most parts that the opcode has is taken; of its forms, those whose modifiers
-fit; of these, the first whose operands fit. Too few or too many operands is not the same as an
-opcode that the table lacks: see `meaning`. All answers are memoised, since a module has few
-distinct opcodes and many instructions.
+The lookup takes the table name that shares the most parts with the opcode, then the forms whose
+modifiers fit, then the first of these whose operands fit. A wrong number of operands is not the
+same as an opcode that the table lacks: see `meaning`. Results are memoised, because a module has
+few distinct opcodes and many instructions.
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ OPCODES: frozenset[str] = frozenset(".".join(name) for name in _FORMS)
 
 @cache
 def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
-    """What an opcode with that many operands means; None where the table lacks the opcode.
+    """The meaning of an opcode with a number of operands; None if the table lacks the opcode.
 
-    `fits` is False on the answer when the opcode is known but takes another number of operands
+    `fits` of the result is False when the opcode is known but takes another number of operands
     (`arity` says how many). With a modifier that no ISA up to 9.4 has, or that the opcode does not
-    have, the answer is None instead: nobody knows what it changes. Where operand counts alone do
-    not tell two forms apart (`call`, `tcgen05.mma`) this is the first of them: use `meaning_of`
-    for an instruction.
+    have, the result is None instead: the effect of the modifier is unknown. Where operand counts
+    alone do not distinguish two forms (`call`, `tcgen05.mma`), the result is the first of them: use
+    `meaning_of` for an instruction.
     """
     return _find(opcode, operand_count, None)
 
 
 def meaning_of(instruction: ptx.Instruction) -> Meaning | None:
-    """As `meaning`, with the shapes of the operands to tell forms apart."""
+    """Like `meaning`, but uses the shapes of the operands to distinguish forms."""
     shapes = tuple(map(_shape, instruction.operands))
     return _meaning_by_shape(instruction.opcode, shapes)
 
@@ -99,7 +99,7 @@ def takes_shapes(instruction: ptx.Instruction) -> bool:
 
 @cache
 def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
-    """The least and the greatest number of operands; None where the table lacks the opcode."""
+    """The least and the greatest number of operands; None if the table lacks the opcode."""
     forms = _fitting_forms(opcode)
     if not forms:
         return None
@@ -108,12 +108,12 @@ def arity(opcode: ptx.Opcode) -> tuple[int, int] | None:
 
 
 def widened_meaning(instruction: ptx.Instruction) -> Meaning:
-    """The safe reading of an instruction that the table lacks or does not fit.
+    """The conservative meaning of an instruction that the table lacks or that does not fit.
 
-    Every register may be read and written; the bytes behind every address, and behind every
-    register as if it held one, may be read and written; threads may have to meet. Control is taken
-    to go on to the next instruction unless the table knows better; nobody can follow a branch in
-    an unknown opcode.
+    Every register may be read and written. The bytes behind every address, and behind every
+    register as if it held an address, may be read and written. Threads may have to synchronise.
+    Control is assumed to continue at the next instruction unless the table says otherwise: a branch
+    in an unknown opcode cannot be followed.
     """
     known = _fitting_forms(instruction.opcode)
     effects = tuple(
@@ -228,7 +228,7 @@ def _layouts(
     count: int,
     shapes: tuple[str, ...] | None,
 ) -> Iterator[tuple[OpcodeForm, tuple[OpcodeOperand, ...]]]:
-    """The ways to give `count` operands to a form; the leftmost optional ones come first."""
+    """The ways to assign `count` operands to a form; leftmost optional operands come first."""
     for form in forms:
         specs = _present(form, modifiers)
         optional = [index for index, spec in enumerate(specs) if spec.optional]

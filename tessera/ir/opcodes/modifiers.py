@@ -1,9 +1,9 @@
-"""The modifiers of PTX ISA 1.0 to 9.4, to tell a wrong operand count from a form yet unknown.
+"""The modifiers of PTX ISA 1.0 to 9.4, to distinguish a wrong operand count from an unknown form.
 
-A modifier that is not here comes from a later ISA and may change what operands there are. An
-instruction that has one and fits no form is therefore an opcode that the table lacks, not a
-mistake of the user. A gap in this list costs no more than that: one mistake reported as unknown.
-A new modifier that a form of `families` writes out is known by that; the others are listed here.
+A modifier that is not listed comes from a later ISA and may change the operands. An instruction
+that has such a modifier and fits no form is therefore an opcode that the table lacks, not a user
+error. A gap in this list has one consequence: an error is reported as an unknown opcode. Modifiers
+that appear in the forms of `families` are known; the others are listed here.
 
 Source: PTX ISA 9.4, chapter 9.
 """
@@ -56,7 +56,7 @@ _LIST = """
     po shr7 shr15 b2 b1024 b8x16 b6x16_p32 b4x16_p64
 """
 KNOWN_MODIFIERS = frozenset(_LIST.split()) | frozenset(SPACES) | frozenset(VECTOR_COUNTS)
-"""Those that can be listed; types and shapes such as `m16n8k16` come on top."""
+"""The modifiers that can be listed; types and shapes such as `m16n8k16` are known as well."""
 
 _PATTERNS = re.compile(
     r"""x\d+ | [1-5]d | m\d+n\d+(k\d+)? | \d+x\d+b(x2)? | kind::\w+ | collector::\w+(::\w+)?

@@ -1,12 +1,12 @@
-"""The notation that the opcode tables are written in, and its reader.
+"""The notation of the opcode tables, and its reader.
 
 One line per form, four columns (`#` starts a comment):
 
     NAMES [+MOD]... [-MOD]... | OPERANDS | KIND | FLAGS
 
 NAMES are opcodes, separated by commas. A dotted name covers every opcode that has all its parts,
-the first in front and the others in any order, since ptxas does not mind the order of modifiers;
-the name with most parts wins. `+MOD` must occur among the modifiers (several in that order; `+a/b`
+the first in front and the others in any order, because ptxas ignores the order of modifiers; the
+name with the most parts wins. `+MOD` must occur among the modifiers (several in that order; `+a/b`
 means either), `-MOD` must not. Forms of one name are tried from top to bottom.
 
 OPERANDS are words; a word's role is in `_WORDS`, with the effect that it implies. `[w]` is an

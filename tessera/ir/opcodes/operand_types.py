@@ -1,10 +1,10 @@
-"""Which operands a type lets through: the rules of ptxas, which are the ISA's and a few more.
+"""The operands that a type accepts: the rules of ptxas, which are those of the ISA and a few more.
 
-An operand comes as a word: the type of a register (`b32`, `v4.f32`), `#i`, `#f` or `#d` for a
+An operand is given as a word: the type of a register (`b32`, `v4.f32`), `#i`, `#f` or `#d` for a
 constant (an integer, a float of 32 or 64 bits), `%u32` for a special register, `=global` for a
 variable, `:` for a label, `()` for a function, `!pred` for a negated predicate, `_` for a sink,
-`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `[*{b32}]` for one of several
-parts with its last, `?` for what is not looked at.
+`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `[*{b32}]` for an address of
+several parts with its last part, `?` for an operand that is not checked.
 
 Source: PTX ISA 9.0, sections 6.4 (operands) and 9.4 (type information); measured with ptxas 13.4.
 """
@@ -107,7 +107,7 @@ def _packed_fits(elements: list[str], wanted: str) -> bool:
 
 
 def memory_value_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> bool:
-    """Whether an operand is what a load gives or a store takes."""
+    """Whether an operand can be the destination of a load or the source of a store."""
     count = next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), None)
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
@@ -121,7 +121,7 @@ def memory_value_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> 
 
 
 def _alike(kinds: list[str]) -> bool:
-    """Registers of one vector are of one width, and not floats and integers mixed."""
+    """Whether the registers of a vector have one width and do not mix floats and integers."""
     widths = {type_bits(kind) for kind in kinds}
     letters = {"f" if is_float(kind) else "i" for kind in kinds if kind[0] != "b"}
     return len(widths) <= 1 and len(letters) <= 1
@@ -150,7 +150,7 @@ def surface_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
     if not operand.startswith("[*{"):
         return None
     coordinates = operand[3:-2].split(",")
-    # ptxas takes a vector with a register of bits in it for bits.
+    # ptxas treats a vector with an untyped register as untyped.
     if all(is_type(word) and is_float(word) and word != _UNTYPED for word in coordinates):
         return "coordinates of a surface are integers"
     least = max((_LEAST_COORDINATES.get(modifier, 0) for modifier in modifiers), default=0)
@@ -172,7 +172,7 @@ def _variable_fault(place: str, space: str | None, is_store: bool) -> str | None
 
 
 def vector_fits(operand: str, count: int, wanted: str) -> bool:
-    """Whether an operand is a vector of so many registers of a type."""
+    """Whether an operand is a vector of `count` registers of a type."""
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
         return len(elements) == count and all(

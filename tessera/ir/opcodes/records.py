@@ -1,8 +1,8 @@
-"""What an instruction means: the records that `opcodes.meaning` answers with.
+"""The meaning of an instruction: the records that `opcodes.meaning` returns.
 
-Nothing here knows a single opcode. A `Meaning` says what each operand is for, what memory the
-instruction touches, where control goes, who must take part, and which class it counts for in an
-instruction mix.
+This file does not mention any opcode. A `Meaning` gives the role of each operand, the memory that
+the instruction touches, the control flow, the threads that must take part, and the class of the
+instruction in an instruction mix.
 
 Source: PTX ISA 9.0, chapters 6 (operands), 8 (memory consistency), 9 (instruction set).
 """
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 
 class OperandRole(enum.Enum):
-    """What an operand is for."""
+    """The role of an operand."""
 
-    # Members are unique objects; by name, as `Enum` does it, costs a call each.
+    # Members are unique objects; the hash of `Enum`, by name, costs a call each time.
     __hash__ = object.__hash__
 
     DESTINATION = "destination"
@@ -67,8 +67,8 @@ WRITTEN_ROLES = frozenset(
 class MemoryAction(enum.Enum):
     """What happens to the bytes behind an address.
 
-    WRITE replaces every byte of the extent; UPDATE may leave some as they were. MBARRIER changes
-    an mbarrier object, MBARRIER_TEST only looks at it.
+    WRITE replaces every byte of the extent; UPDATE may leave some unchanged. MBARRIER changes an
+    mbarrier object, MBARRIER_TEST only reads it.
     """
 
     __hash__ = object.__hash__
@@ -89,7 +89,7 @@ class MemoryAction(enum.Enum):
 
     @property
     def reads(self) -> bool:
-        """Whether what is in memory before can change anything."""
+        """Whether the action depends on the contents of memory."""
         return self not in {MemoryAction.WRITE, MemoryAction.ASYNC_WRITE, MemoryAction.PREFETCH}
 
     @property
@@ -104,7 +104,7 @@ class MemoryAction(enum.Enum):
 
     @property
     def is_async(self) -> bool:
-        """Whether it happens at some time after the instruction."""
+        """Whether the action happens at some time after the instruction."""
         return self.value.startswith("async_")
 
 
@@ -117,7 +117,7 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class SizeOperand:
-    """As many bytes as operand `index` says, a constant or a register."""
+    """The number of bytes in operand `index`, a constant or a register."""
 
     index: int
 
@@ -173,7 +173,7 @@ class MemoryEffect:
 
     @property
     def width(self) -> int | None:
-        """Bytes per lane where the opcode alone fixes them."""
+        """Bytes per lane if the opcode alone determines them, else None."""
         return self.extent.count if isinstance(self.extent, Bytes | Rows) else None
 
 
@@ -192,7 +192,7 @@ class Flow(enum.Enum):
 
 
 class ThreadScope(enum.Enum):
-    """Which threads an instruction concerns together; the order is from few to many."""
+    """The group of threads that an instruction concerns, ordered from few to many."""
 
     THREAD = "thread"
     WARP = "warp"
@@ -203,7 +203,7 @@ class ThreadScope(enum.Enum):
 
 
 class InstructionKind(enum.Enum):
-    """The class an instruction counts for in an instruction mix."""
+    """The class of an instruction in an instruction mix."""
 
     INTEGER = "integer"
     FLOAT = "float"

@@ -1,4 +1,4 @@
-"""The special registers: type, components, and what their value depends on.
+"""The special registers: type, components, and dependences of their value.
 
 Source: PTX ISA 9.0, chapter 10.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 class Varies(enum.Enum):
-    """What a special register's value depends on; the least of these that fixes it."""
+    """What the value of a special register depends on: the smallest scope that determines it."""
 
     CONSTANT = "constant"
     LAUNCH = "launch"
@@ -37,7 +37,7 @@ class SpecialRegister:
     is_volatile: bool = False
 
 
-# name, type, varies, components; a trailing `*` marks the volatile ones
+# name, type, varies, components; a trailing `*` marks volatile registers
 _TABLE = """
 # 10.1 to 10.9 threads and CTAs; the fourth component is always zero (one for ntid, nctaid)
 %tid                              u32 LANE    xyzw
@@ -117,5 +117,5 @@ SPECIAL_REGISTERS: dict[str, SpecialRegister] = {
 
 
 def special_register(name: str) -> SpecialRegister | None:
-    """The special register of that name (`%tid`, without component), or None."""
+    """The special register with a name (`%tid`, without component), or None."""
     return SPECIAL_REGISTERS.get(name)

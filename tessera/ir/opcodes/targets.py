@@ -1,4 +1,4 @@
-"""The versions and targets of PTX, and what it means that a form needs one of them.
+"""The versions and targets of PTX, and the requirements of forms on them.
 
 Source: PTX ISA 9.4, section 13 (release notes), and ptxas 13.4 for the versions of each target.
 """
@@ -14,7 +14,7 @@ Version = tuple[int, int]
 NEWEST_VERSION: Version = (9, 4)
 _LAST_MINORS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8, 9: 4}
 
-# target: the first version that has it
+# target: the first version that supports it
 _TARGETS = """
 sm_10 1.0  sm_11 1.0  sm_12 1.2  sm_13 1.2  sm_20 2.0  sm_21 2.0  sm_30 3.0  sm_32 4.0  sm_35 3.1
 sm_37 4.1  sm_50 4.0  sm_52 4.1  sm_53 4.2  sm_60 5.0  sm_61 5.0  sm_62 5.0  sm_70 5.1  sm_72 6.1
@@ -38,25 +38,25 @@ TARGETS: dict[str, Version] = dict(zip(_WORDS[::2], map(_version, _WORDS[1::2]),
 
 
 def is_version(version: Version) -> bool:
-    """Whether there is such a version, up to the newest that is known."""
+    """Whether a version exists, up to the newest known version."""
     return version[1] <= _LAST_MINORS.get(version[0], -1)
 
 
 def target_since(name: str) -> Version | None:
-    """The first version with a target; None where there is no such target."""
+    """The first version with a target; None if the target does not exist."""
     return TARGETS.get(name.replace("compute_", "sm_", 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """The least version and target; with a `letter`, only targets that have one will do."""
+    """The least version and target; with a `letter`, only targets with a letter are enough."""
 
     version: Version = (1, 0)
     target: int = 10
     letter: str = ""
 
     def joined(self, other: Needs) -> Needs:
-        """What both ask for."""
+        """The combined requirements of both."""
         return Needs(
             max(self.version, other.version),
             max(self.target, other.target),
@@ -64,7 +64,7 @@ class Needs:
         )
 
     def missing(self, version: Version, target: str) -> str | None:
-        """What a module lacks for it, in words; None where it has all."""
+        """The unmet requirements of a module, as text; None if it meets all."""
         if version < self.version:
             return f"PTX {self.version[0]}.{self.version[1]}"
         match = _NAME.fullmatch(target)
@@ -77,7 +77,7 @@ class Needs:
 
 @cache
 def read_needs(text: str) -> Needs:
-    """`7.0/sm_80`, either part left out or in any order."""
+    """Parse `7.0/sm_80`; either part may be omitted, and the order is free."""
     needs = Needs()
     for word in text.split("/"):
         match = _NAME.fullmatch(word)

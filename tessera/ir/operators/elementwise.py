@@ -1,6 +1,6 @@
-"""The operator table: functions of each element.
+"""The operator table: elementwise functions.
 
-Operands that broadcast. A tensor may be replaced by a number, as ATen's overloads allow.
+Operands broadcast. A number may replace a tensor, as the overloads of ATen allow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ALPHA = number("alpha", 1)
 
 
 def elementwise_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All elementwise operators."""
     yield from _unary(_EASY)
     yield from _unary(_HARD, hard=True)
     yield from _unary("gelu", word("approximate", "none"), hard=True)

@@ -1,9 +1,10 @@
-"""The operator table: what serving engines compute in one kernel, and what has no entry of its own.
+"""The operator table: operators that serving engines fuse into one kernel, and a catch-all entry.
 
-These are under `tessera::`, because PyTorch has no such operators. `tessc trace --device meta`
-writes them in place of the operators that they stand for (`driver/trace/patterns`). They are priced
-and planned; nothing runs them yet. `other` stands for an operator that is not in the table: all of
-its operands are read and written whole, and it is priced by their bytes.
+Their names are under `tessera::`, because PyTorch does not have these operators.
+`tessc trace --device meta` writes them in place of the operators that they replace
+(`driver/trace/patterns`).
+They are priced and planned; no backend runs them. `other` stands for an operator that is not in the
+table: all of its operands are read and written whole, and it is priced by their bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SEVERAL = " ".join(["out", *(f"out{n}?" for n in range(1, MOST_WRITES))])
 
 
 def fused_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All fused operators."""
     yield from _fused("other", "operands*?", work.moved, word("name", ""), writes=_SEVERAL)
     for name, reads, writes in (
         ("rms_norm", "input weight?", "out"),
@@ -69,7 +70,7 @@ def fused_operators() -> Iterator[Operator]:
 
 
 def merged(bound: Bound) -> Work:
-    """Two operations per element of all results and step of the inner dimension."""
+    """Two operations per element of all results and per step of the inner dimension."""
     results = sum(prod(operand.shape) for _, operand in bound.writes)
     return Work(2.0 * bound.shape("input")[-1] * results, Unit.MATRIX)
 
@@ -81,14 +82,14 @@ def attended_pages(bound: Bound) -> Work:
 
 
 def page_tokens(bound: Bound) -> int:
-    """Tokens of a sequence: pages of its row of the table, by the tokens of a page."""
+    """The tokens of a sequence: the pages in its row of the table, times the tokens per page."""
     pages, cache = bound.shape("pages"), bound.shape("key_cache")
     size = cache[1] if len(cache) > 1 else 1
     return size * (pages[-1] if pages else 1)
 
 
 def by_experts(bound: Bound) -> Work:
-    """Three products for each expert that a token goes to."""
+    """Three products for each expert that a token is routed to."""
     matrix = 3.0 * bound.integer("hidden") * bound.integer("inner")
     return Work(2.0 * bound.integer("tokens") * bound.integer("chosen") * matrix, Unit.MATRIX)
 
@@ -102,7 +103,7 @@ def _fused(
     kinds: Kinds = Kinds.ANY,
     writes: str = "out",
 ) -> Iterator[Operator]:
-    """An entry; results are what the operators had that it stands for, of any shape."""
+    """An entry; its results are those of the operators that it replaces, of any shape."""
 
     def shapes(bound: Bound) -> tuple[Shape | None, ...]:
         return (None,) * len(bound.writes)

@@ -24,7 +24,7 @@ _FLOAT, _NUMBER, _FREE = Kinds.FLOAT, Kinds.NUMBER, ResultType.FREE
 
 
 def matrix_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All operators of this file."""
     yield from _networks()
     yield from _norms()
     yield from _reductions()
@@ -173,7 +173,7 @@ def _reductions() -> Iterator[Operator]:
 
 
 def _extremes(name: str) -> Iterator[Operator]:
-    """The largest or smallest of all elements, or along a dimension with its place."""
+    """The largest or smallest of all elements, or along a dimension, with its index."""
     names = f"{name} {name}.unary_out"
     yield from forms(names, "self:number", shapes.chosen, per_element, function=f"a{name}")
     yield from forms(

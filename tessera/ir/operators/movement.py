@@ -21,12 +21,12 @@ from tessera.ir.operators.records import Operator, ResultType
 from tessera.ir.operators.work import moved, per_element, sorted_elements
 
 _FREE, _PROMOTED = ResultType.FREE, ResultType.PROMOTED
-# Dimensions that `indices` are for, if they are not the first ones.
+# The dimensions that `indices` apply to, if they are not the first dimensions.
 _PLACES = integers("indices_at")
 
 
 def movement_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All operators of this file."""
     yield from _copies()
     yield from _fills()
     yield from _reading_by_index()
@@ -97,7 +97,8 @@ def _reading_by_index() -> Iterator[Operator]:
 
 
 def _writing_by_index() -> Iterator[Operator]:
-    """In place, only the chosen elements are touched; else all are copied first."""
+    """Operators that write by index: in place, only chosen elements are touched; else all are
+    copied first."""
     reducing = word("reduce", REQUIRED), flag("include_self", True)
     putting = _PLACES, flag("accumulate"), flag("unsafe")
     one, many = "index:integer", "indices:integer*"

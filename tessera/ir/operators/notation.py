@@ -1,9 +1,9 @@
-"""How the files of the operator table write its entries.
+"""The notation for entries in the files of the operator table.
 
 In: names of operators and operands, with the marks of `docs/reference/operators.md`. Out: entries.
-An operand is `name`, or `name:kind` if it has elements of one kind only, with marks behind it: `?`
-may be missing, `=` a number can stand for it, `*` is a list, `@` only elements that indices choose
-are used, `-` is not read, but overwritten or read for its shape.
+An operand is `name`, or `name:kind` if it has elements of one kind only, followed by marks: `?` may
+be missing, `=` a number can replace it, `*` is a list, `@` only elements that indices choose are
+used, `-` is not read, but overwritten or used for its shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WorkRule = Callable[[Bound], Work]
 
 
 class Required(enum.Enum):
-    """What stands in place of the default of an attribute that must be given."""
+    """The marker in place of the default of an attribute that must be given."""
 
     REQUIRED = enum.auto()
 
@@ -44,7 +44,7 @@ _REACHES = {"@": Reach.INDEXED, "-": Reach.NONE}
 
 
 def operands(text: str, kinds: Kinds = Kinds.ANY) -> tuple[OperandSpec, ...]:
-    """Operands with a space between; `kinds` are those of operands that do not name their own."""
+    """Operands separated by spaces; `kinds` applies to operands that do not name a kind."""
     return tuple(_operand(part, kinds) for part in text.split())
 
 
@@ -74,7 +74,7 @@ def integer(name: str, default: Default = None) -> AttributeSpec:
 
 
 def integers(name: str, default: Default = None) -> AttributeSpec:
-    """An attribute that is an integer or a list of them."""
+    """An attribute that is an integer or a list of integers."""
     return _attribute(name, AttributeKind.INTEGERS, default)
 
 
@@ -114,10 +114,10 @@ def forms(
     result: ResultType = ResultType.SAME,
     namespace: str = "aten",
 ) -> Iterator[Operator]:
-    """One entry per name, which have a space between.
+    """One entry per name; names are separated by spaces.
 
-    The function is called as the first name is without its overload, unless `function` says
-    otherwise. `kinds` are those of the operands that are read. A name that ends in `_` before its
+    The function has the first name without its overload, unless `function` is given. `kinds`
+    applies to the operands that are read. A name that ends in `_` before its
     overload works in place.
     """
     listed = names.split()

@@ -13,7 +13,7 @@ _SCALES = (number("beta", 1), number("alpha", 1))
 
 
 def product_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All operators of this file."""
     yield from _of_other_type()
     numbers, floats, free = Kinds.NUMBER, Kinds.FLOAT, ResultType.FREE
     yield from forms("mm mm.out", "self mat2", shapes.mm, per_product, kinds=numbers)
@@ -62,7 +62,7 @@ def product_operators() -> Iterator[Operator]:
 
 
 def _of_other_type() -> Iterator[Operator]:
-    """Products that leave their sums in a type that is wider than that of what they read."""
+    """Products whose results have a wider type than their operands."""
     kinds = (
         ("mm", "self mat2", shapes.mm, ()),
         ("bmm", "self mat2", shapes.bmm, ()),

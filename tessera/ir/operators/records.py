@@ -1,9 +1,9 @@
-"""What the table of operators says about one operator, and a call matched against it.
+"""The entry of an operator in the table, and a call matched against the entry.
 
 An operator is a pure function of tensors: its entry names the operands in the order of a trace's
 `reads` and `writes`, says which elements of each are used, and has rules for shapes and for work.
-`.out` and in-place forms have the same operands as the function that makes its result: an operand
-that is changed in place is both read and written.
+`.out` and in-place forms have the same operands as the function that allocates its result: an
+operand that is changed in place is both read and written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Shape = tuple[int, ...]
 
 
 class OperatorMismatch(Exception):
-    """Operands or attributes that the table's entry does not have room for."""
+    """Operands or attributes that do not match the entry of the table."""
 
 
 class Reach(enum.Enum):
-    """Which elements of an operand are used.
+    """The elements of an operand that are used.
 
     All, those that the values of another operand choose, or none: a tensor that is only
-    overwritten stands among the reads of in-place forms too.
+    overwritten is also among the reads of in-place forms.
     """
 
     WHOLE = "whole"
@@ -45,7 +45,7 @@ class Kinds(enum.Enum):
     ANY = "any"
 
     def holds(self, dtype: DataType) -> bool:
-        """Whether a type is one of them."""
+        """Whether these kinds include a type."""
         is_bool = dtype is DataType.BOOL
         is_integer = not dtype.is_float and not is_bool and not _is_complex(dtype)
         match self:
@@ -69,9 +69,10 @@ def _is_complex(dtype: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandSpec:
-    """One operand: a tensor, one that may be missing, a tensor or a number, or a list of tensors.
+    """One operand: a tensor, an optional tensor, a tensor or a number, or a list of tensors.
 
-    A number is given as the attribute of that name; null there says that an operand is missing.
+    A number is given as the attribute with the operand's name; null means that the operand is
+    missing.
     """
 
     name: str
@@ -83,7 +84,7 @@ class OperandSpec:
 
 
 class AttributeKind(enum.Enum):
-    """What an attribute may be."""
+    """The type of an attribute."""
 
     INTEGER = "an integer"
     NUMBER = "a number"
@@ -95,7 +96,7 @@ class AttributeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttributeSpec:
-    """An attribute. Without a default it has to be given; null stands for the default."""
+    """An attribute. Without a default it must be given; null means the default."""
 
     name: str
     kind: AttributeKind
@@ -116,7 +117,7 @@ class ResultType(enum.Enum):
 
 
 class Unit(enum.Enum):
-    """What does the work: tensor cores, other arithmetic units, or nothing but memory."""
+    """The unit that does the work: tensor cores, other arithmetic units, or only memory."""
 
     MATRIX = "matrix"
     PLAIN = "plain"
@@ -125,7 +126,7 @@ class Unit(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Arithmetic of a call, in floating-point operations (a multiply-add is two)."""
+    """The arithmetic of a call, in floating-point operations (a multiply-add is two)."""
 
     operations: float
     unit: Unit
@@ -135,7 +136,7 @@ class Work:
 class Operator:
     """An entry of the table. Forms of one function have the same `function`.
 
-    `shapes` gives the shapes that the results must have, or None for one that may have any.
+    `shapes` gives the shape that each result must have, or None for a result of any shape.
     """
 
     name: str
@@ -167,7 +168,7 @@ class Bound:
         return self.operands(name)[0]
 
     def has(self, name: str) -> bool:
-        """Whether an optional operand is there."""
+        """Whether an optional operand is given."""
         return bool(self.operands(name))
 
     def shape(self, name: str) -> Shape:
@@ -175,7 +176,7 @@ class Bound:
         return self.operand(name).shape
 
     def attribute(self, name: str) -> AttributeValue:
-        """An attribute as given, else its default; None for one that the operator lacks."""
+        """An attribute as given, else its default; None if the operator does not have it."""
         return next((value for key, value in self.attributes if key == name), None)
 
     def integer(self, name: str) -> int:

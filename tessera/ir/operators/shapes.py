@@ -1,4 +1,4 @@
-"""Rules of the operator table: the shapes that results have.
+"""Rules of the operator table: the shapes of results.
 
 In: a bound call. Out: shapes, or an `OperatorMismatch` that says which operands do not fit.
 The rules are those of PyTorch's operators of the same names.
@@ -12,7 +12,7 @@ Shapes = tuple[Shape | None, ...]
 
 
 def text(shape: Shape) -> str:
-    """A shape as in a trace."""
+    """A shape as written in a trace."""
     return f"[{','.join(map(str, shape))}]"
 
 
@@ -52,7 +52,7 @@ def axes_of(bound: Bound, rank: int, name: str = "dim") -> tuple[int, ...]:
 
 
 def elementwise(bound: Bound) -> Shapes:
-    """All operands broadcast; in place, to what is written."""
+    """All operands broadcast; in place, to the shape that is written."""
     shapes = [operand.shape for _, operands in bound.reads for operand in operands]
     common = broadcast(*shapes)
     target = bound.writes[0][1].shape
@@ -70,7 +70,7 @@ def same_as_self(bound: Bound) -> Shapes:
 
 
 def ranks(bound: Bound, **wanted: int) -> None:
-    """Operands have as many dimensions as wanted."""
+    """Check the number of dimensions of operands."""
     for name, rank in wanted.items():
         shape = bound.shape(name)
         if len(shape) != rank:
@@ -118,7 +118,7 @@ def bmm(bound: Bound, left: str = "self", right: str = "mat2") -> Shapes:
 
 
 def grouped_mm(bound: Bound) -> Shapes:
-    """Rows [m, k] in groups, each times its own [k, n] of [g, k, n]; `offs` says where they end."""
+    """Rows [m, k] in groups, each times its [k, n] of [g, k, n]; `offs` are the group ends."""
     ranks(bound, self=2, mat2=3)
     _same(bound, "self", 1, "mat2", 1)
     if bound.has("bias"):
@@ -129,7 +129,7 @@ def grouped_mm(bound: Bound) -> Shapes:
 
 
 def bins(bound: Bound) -> Shapes:
-    """As many as there are bins."""
+    """One element per bin."""
     return ((bound.integer("bins"),),)
 
 
@@ -213,7 +213,7 @@ def convolution(bound: Bound) -> Shapes:
 
 
 def attention(bound: Bound) -> Shapes:
-    """Queries [..., l, e], keys [..., s, e], values [..., s, v]; heads of keys may be fewer."""
+    """Queries [..., l, e], keys [..., s, e], values [..., s, v]; keys may have fewer heads."""
     if bound.number("dropout_p"):
         raise OperatorMismatch("`dropout_p` draws random numbers; it must be 0")
     query, key, value = (bound.shape(name) for name in ("query", "key", "value"))
@@ -238,7 +238,7 @@ def attention(bound: Bound) -> Shapes:
 
 
 def reduced(bound: Bound) -> Shapes:
-    """Dimensions `dim` go, or become 1 with `keepdim`."""
+    """Dimensions `dim` are removed, or become 1 with `keepdim`."""
     shape = bound.shape("self")
     axes = axes_of(bound, len(shape))
     keep = bound.flag("keepdim")
@@ -249,7 +249,7 @@ def reduced(bound: Bound) -> Shapes:
 
 
 def chosen(bound: Bound) -> Shapes:
-    """Like `reduced`, for functions that have no value for no elements."""
+    """Like `reduced`, for functions that are undefined for zero elements."""
     shape = bound.shape("self")
     if any(shape[axis] == 0 for axis in axes_of(bound, len(shape)) if shape):
         raise OperatorMismatch(f"`self` {text(shape)} has no elements to choose from")
@@ -280,7 +280,7 @@ def topk(bound: Bound) -> Shapes:
 
 
 def normalised(bound: Bound) -> Shapes:
-    """The input's shape, and per row a mean and a deviation, as far as they are written."""
+    """The shape of the input, and a mean and a deviation per row if they are written."""
     shape = bound.shape("input")
     tail = bound.integers("normalized_shape") or ()
     if not tail or shape[-len(tail) :] != tail:
@@ -293,7 +293,7 @@ def normalised(bound: Bound) -> Shapes:
 
 
 def group_norm(bound: Bound) -> Shapes:
-    """The input's shape, and [n, groups] twice, as far as they are written."""
+    """The shape of the input, and [n, groups] twice if they are written."""
     shape, groups = bound.shape("input"), bound.integer("group")
     if len(shape) < 2 or groups < 1 or shape[1] % groups:
         raise OperatorMismatch(f"{groups} groups of the channels of {text(shape)}")

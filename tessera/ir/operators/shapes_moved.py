@@ -12,12 +12,12 @@ from tessera.ir.operators.shapes import Shapes, axes_of, axis_of, broadcast, ran
 
 
 def like_self(bound: Bound) -> Shapes:
-    """The shape of `self`, if it is there."""
+    """The shape of `self`, if it is given."""
     return (bound.shape("self") if bound.has("self") else None,)
 
 
 def written_over(bound: Bound) -> Shapes:
-    """What is written gives the shape; the source broadcasts to it."""
+    """The shape of the written tensor, to which the source broadcasts."""
     target = bound.writes[0][1].shape
     if bound.has("value") and prod(bound.shape("value")) != 1:
         raise OperatorMismatch("`value` must have one element")
@@ -36,7 +36,7 @@ def flipped(bound: Bound) -> Shapes:
 
 
 def rolled(bound: Bound) -> Shapes:
-    """The shape of `self`, with a shift for each of `dims`, or one for all elements in a row."""
+    """The shape of `self`, with a shift for each of `dims`, or one for the flattened elements."""
     shifts, dims = bound.integers("shifts") or (), bound.integers("dims") or ()
     if len(shifts) != max(len(dims), 1):
         raise OperatorMismatch("`shifts` must have as many numbers as `dims`, or one without them")
@@ -45,14 +45,14 @@ def rolled(bound: Bound) -> Shapes:
 
 
 def triangle(bound: Bound) -> Shapes:
-    """The shape of `self`, which is a matrix or several."""
+    """The shape of `self`, which is a matrix or a batch of matrices."""
     if len(bound.shape("self")) < 2:
         raise OperatorMismatch("`self` must have at least 2 dimensions")
     return (bound.shape("self"),)
 
 
 def cat(bound: Bound) -> Shapes:
-    """Tensors one after the other along `dim`; empty ones of one dimension do not count."""
+    """Tensors concatenated along `dim`; empty tensors of one dimension are ignored."""
     shapes = [operand.shape for operand in bound.operands("tensors") if operand.shape != (0,)]
     if not shapes:
         return ((0,),)
@@ -72,7 +72,7 @@ def _without(shape: Shape, axis: int) -> Shape:
 
 
 def stack(bound: Bound) -> Shapes:
-    """Equal shapes along a new dimension."""
+    """Tensors of equal shape, stacked along a new dimension."""
     shapes = [operand.shape for operand in bound.operands("tensors")]
     if not shapes or any(shape != shapes[0] for shape in shapes):
         raise OperatorMismatch("the tensors to stack must have one shape")
@@ -81,7 +81,7 @@ def stack(bound: Bound) -> Shapes:
 
 
 def repeated(bound: Bound) -> Shapes:
-    """Every dimension times a count; new dimensions go in front."""
+    """Each dimension times a count; new dimensions are added in front."""
     counts, shape = bound.integers("repeats") or (), bound.shape("self")
     if len(counts) < len(shape) or min(counts, default=0) < 0:
         raise OperatorMismatch(f"`repeats` has {len(counts)} counts for {len(shape)} dimensions")
@@ -90,7 +90,7 @@ def repeated(bound: Bound) -> Shapes:
 
 
 def padded(bound: Bound) -> Shapes:
-    """`pad` has pairs from the last dimension on; negative ones cut."""
+    """`pad` has pairs, starting with the last dimension; negative padding crops."""
     shape, pad = list(bound.shape("self")), bound.integers("pad") or ()
     if len(pad) % 2 or len(pad) > 2 * len(shape):
         raise OperatorMismatch(f"`pad` has {len(pad)} values for {len(shape)} dimensions")
@@ -102,7 +102,7 @@ def padded(bound: Bound) -> Shapes:
 
 
 def arange(bound: Bound) -> Shapes:
-    """As many elements as steps fit between `start` and `end`."""
+    """One element per step between `start` and `end`."""
     start, end, step = (bound.number(name) for name in ("start", "end", "step"))
     if step == 0:
         raise OperatorMismatch("`step` is 0")
@@ -115,7 +115,7 @@ def sized(bound: Bound) -> Shapes:
 
 
 def index_select(bound: Bound) -> Shapes:
-    """Dimension `dim` becomes that of `index`."""
+    """The shape of `self` with the length of `index` in dimension `dim`."""
     shape, index = bound.shape("self"), bound.shape("index")
     if len(index) > 1:
         raise OperatorMismatch(f"`index` is {text(index)}; it must have one dimension")
@@ -124,7 +124,7 @@ def index_select(bound: Bound) -> Shapes:
 
 
 def indexed_axes(bound: Bound) -> tuple[int, ...]:
-    """The dimensions that the indices are for: the first ones, unless `indices_at` says others."""
+    """The dimensions that the indices apply to: `indices_at`, or the first dimensions."""
     count, rank = len(bound.operands("indices")), len(bound.shape("self"))
     axes = bound.integers("indices_at")
     if axes is None:
@@ -141,7 +141,7 @@ def indexed_axes(bound: Bound) -> tuple[int, ...]:
 def index_tensor(bound: Bound) -> Shapes:
     """Dimensions of `self` replaced by the common shape of the indices.
 
-    It stands where they stood if they were side by side, else in front.
+    It takes their position if they are adjacent, else the front.
     """
     shape, axes = bound.shape("self"), indexed_axes(bound)
     common = broadcast(*(operand.shape for operand in bound.operands("indices")))
@@ -159,7 +159,7 @@ def embedding(bound: Bound) -> Shapes:
 
 
 def _fits_beside(bound: Bound, name: str) -> None:
-    """`name` lies inside `self` but for dimension `dim`."""
+    """Check that `name` fits inside `self` in all dimensions except `dim`."""
     shape, index = bound.shape("self"), bound.shape(name)
     axis = axis_of(bound.integer("dim"), len(shape))
     inside = all(
@@ -188,7 +188,7 @@ def scatter(bound: Bound) -> Shapes:
 
 
 def index_put(bound: Bound) -> Shapes:
-    """The shape of `self`; `values` broadcast to what the indices choose."""
+    """The shape of `self`; `values` broadcast to the elements that the indices choose."""
     chosen = index_tensor(bound)[0]
     values = bound.shape("values")
     if chosen is None or broadcast(values, chosen) != chosen:
@@ -197,7 +197,7 @@ def index_put(bound: Bound) -> Shapes:
 
 
 def index_rows(bound: Bound) -> Shapes:
-    """The shape of `self`; `source` is it with dimension `dim` that of `index`."""
+    """The shape of `self`; `source` has that shape with the length of `index` in `dim`."""
     chosen = index_select(bound)[0]
     if bound.has("source") and bound.shape("source") != chosen:
         raise OperatorMismatch(

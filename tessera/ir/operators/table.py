@@ -1,8 +1,8 @@
-"""The table of library operators: what an `op` record of a trace may call.
+"""The table of library operators: the operators that an `op` record of a trace may call.
 
 Operators are pure functions of tensors, and only those of the checked-in table exist: a name from
-a file is looked up here and nowhere else. `bind` matches a call with its entry, and says what
-does not fit. The names, operands and attributes are those of PyTorch's operators (ATen).
+a file is looked up here and nowhere else. `bind` matches a call with its entry, and reports the
+mismatches. The names, operands and attributes are those of PyTorch's operators (ATen).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tessera.ir.program.program import AttributeValue, LibraryCall, Operand
 
 __all__ = ["Bound", "OperatorMismatch", "bind", "near_names", "reaches", "table", "work_of"]
 
-# Where results live and how they are laid out is what the operands themselves say.
+# The operands themselves give the device and the layout of results.
 _IGNORED = frozenset(
     ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
 )
@@ -61,7 +61,7 @@ def table() -> dict[str, Operator]:
 
 
 def near_names(name: str) -> tuple[str, ...]:
-    """Operators whose names are like this one: other overloads first."""
+    """Operators with similar names; other overloads come first."""
     known = table()
     base = name.split(".")[0]
     family = sorted(other for other in known if other.split(".")[0] == base)
@@ -89,7 +89,7 @@ def bind(call: LibraryCall) -> Bound:
 
 
 def reaches(call: LibraryCall) -> tuple[tuple[Reach, ...], tuple[Reach, ...]]:
-    """Which elements of each read and each written operand are used; all if it is not known."""
+    """The elements used of each read and each written operand; all if the call is unknown."""
     try:
         bound = bind(call)
     except OperatorMismatch:
@@ -100,7 +100,7 @@ def reaches(call: LibraryCall) -> tuple[tuple[Reach, ...], tuple[Reach, ...]]:
 
 
 def work_of(call: LibraryCall) -> Work | None:
-    """The arithmetic of a call; None if it is not known."""
+    """The arithmetic of a call; None if the call is unknown."""
     try:
         bound = bind(call)
     except OperatorMismatch:
@@ -135,7 +135,7 @@ def _match_reads(
 
 
 def _is_given_otherwise(spec: OperandSpec, given: dict[str, AttributeValue]) -> bool:
-    """Whether an attribute stands for the operand: a number, or null for a missing one."""
+    """Whether an attribute replaces the operand: a number, or null for a missing operand."""
     if spec.name not in given:
         return False
     value = given[spec.name]
@@ -166,7 +166,7 @@ def _match_writes(
     if not least <= len(operands) <= len(operator.writes):
         names = ", ".join(map(_described, operator.writes))
         raise OperatorMismatch(f"`{operator.name}` writes {names}: {len(operands)} given")
-    # One that may be missing and is of another type than what is given is missing.
+    # An optional operand whose type differs from the given tensor counts as missing.
     writes, specs = [], iter(operator.writes)
     for operand in operands:
         spec = next((s for s in specs if not s.is_optional or s.kinds.holds(operand.dtype)), None)

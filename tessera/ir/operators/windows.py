@@ -1,8 +1,8 @@
-"""The operator table: what networks of convolutions need beside the convolutions themselves.
+"""The operator table: operators of convolutional networks other than convolutions.
 
-Norms of a batch by figures that were kept, the largest element of every window, and weights that
-are given as a direction and a length. A norm that counts its figures anew would change them, which
-its schema does not say: it is not in the table.
+These are batch norms with stored statistics, max pooling over windows, and weights given as a
+direction and a length. A norm that recomputes its statistics would change them, which its schema
+does not say, so it is not in the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.ir.operators.shapes import axis_of, pairs, text
 
 
 def window_operators() -> Iterator[Operator]:
-    """All of them."""
+    """All window operators."""
     for name, more in (
         ("native_batch_norm", (flag("training", REQUIRED),)),
         ("_native_batch_norm_legit_no_training", ()),
@@ -62,7 +62,7 @@ def window_operators() -> Iterator[Operator]:
 
 
 def _batch_norm(bound: Bound) -> tuple[Shape | None, ...]:
-    """The input's shape; what is kept for a backward pass holds nothing."""
+    """The shape of the input; tensors kept for a backward pass are empty."""
     shape = bound.shape("input")
     if bound.flag("training"):
         raise OperatorMismatch("a norm that counts its figures anew (`training`) changes them")
@@ -75,7 +75,7 @@ def _batch_norm(bound: Bound) -> tuple[Shape | None, ...]:
 
 
 def _pooled(bound: Bound) -> tuple[Shape | None, ...]:
-    """[..., h, w] as many windows."""
+    """[..., h, w], where h and w are the numbers of windows."""
     shape = bound.shape("self")
     if len(shape) not in (3, 4):
         raise OperatorMismatch(f"there are no planes in {text(shape)}")
@@ -84,7 +84,7 @@ def _pooled(bound: Bound) -> tuple[Shape | None, ...]:
 
 
 def _window_counts(bound: Bound) -> tuple[int, int]:
-    """How many windows there are along the height and the width."""
+    """The numbers of windows along the height and the width."""
     sizes = bound.shape("self")[-2:]
     kernel, stride, padding, dilation = window_sizes(bound)
     counts = []
@@ -94,7 +94,7 @@ def _window_counts(bound: Bound) -> tuple[int, int]:
             raise OperatorMismatch(f"windows of {text(kernel)} are larger than {text(sizes)}")
         up = stride[axis] - 1 if bound.flag("ceil_mode") else 0
         count = (reach + up) // stride[axis] + 1
-        # The last window begins inside of the plane, or of what is before it.
+        # The last window begins inside the plane or the padding before it.
         counts.append(count - ((count - 1) * stride[axis] >= sizes[axis] + padding[axis]))
     return counts[0], counts[1]
 

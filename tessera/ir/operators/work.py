@@ -1,7 +1,7 @@
 """Rules of the operator table: the arithmetic of a call, for planners.
 
-In: a bound call. Out: operations, and what does them. Counts follow the usual conventions: a
-multiply-add is two operations, an elementary function about ten.
+In: a bound call. Out: operations, and the unit that does them. Counts follow the usual conventions:
+a multiply-add is two operations, an elementary function about ten.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tessera.ir.operators.records import Bound, Unit, Work
 
 
 def moved(_bound: Bound) -> Work:
-    """Only memory."""
+    """No arithmetic, only memory traffic."""
     return Work(0.0, Unit.MEMORY)
 
 
@@ -32,20 +32,20 @@ def _largest(bound: Bound) -> int:
 
 
 def per_product(bound: Bound) -> Work:
-    """Two operations per element of the result and step of the inner dimension."""
+    """Two operations per element of the result and per step of the inner dimension."""
     left = next(name for name in ("mat1", "batch1", "input", "self") if bound.has(name))
     depth = bound.shape(left)[-1]
     return Work(2.0 * depth * prod(bound.writes[0][1].shape), Unit.MATRIX)
 
 
 def convolved(bound: Bound) -> Work:
-    """Two operations per element of the result and of a kernel."""
+    """Two operations per element of the result and per element of a kernel."""
     kernel = bound.shape("weight")
     return Work(2.0 * prod(bound.writes[0][1].shape) * prod(kernel[1:]), Unit.MATRIX)
 
 
 def attended(bound: Bound) -> Work:
-    """Two matrix products, over the keys that each query sees; heads are those of the queries."""
+    """Two matrix products over the keys that each query sees, for each head of the queries."""
     query, value = bound.shape("query"), bound.shape("value")
     queries, keys = query[-2], value[-2]
     seen = queries * keys

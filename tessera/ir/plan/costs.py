@@ -1,4 +1,4 @@
-"""How long each step takes on each device, where the number comes from, and how far to trust it.
+"""The time of each step on each device, with its source and its error.
 
 In: nothing. Out: frozen records that `planning.prices.estimate_costs` fills and the planner reads.
 """
@@ -13,7 +13,7 @@ from tessera.wording import Wording
 
 
 class CostSource(enum.Enum):
-    """Where a duration comes from, in the order of trust."""
+    """The source of a duration, in order of trust."""
 
     PROFILE = "profile"
     TABLE = "table"
@@ -24,12 +24,12 @@ class CostSource(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A predicted time. The true time is taken to differ by at most the fraction `error`.
+    """A predicted time. The true time is assumed to differ by at most the fraction `error`.
 
-    `beside` are the times beside a neighbour on the same card that only computes, and beside one
-    that only moves memory, where both are known. `alone_ns` and `quiet_ns` are as in `PlacedStep`.
-    `origin` says more of the source: which rows. `variant` is the architecture of the code whose
-    time it is; empty where that follows from the device.
+    `beside` holds the times beside a neighbour on the same card that only computes, and beside a
+    neighbour that only moves memory, if both are known. `alone_ns` and `quiet_ns` are as in
+    `PlacedStep`. `origin` gives details of the source, such as the rows. `variant` is the
+    architecture of the code that was timed; empty if it follows from the device.
     """
 
     ns: float
@@ -48,7 +48,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """The step cannot run on the device, for `reason`. `asked`: the user has forbidden it."""
+    """The step cannot run on the device, for `reason`. `asked`: the user forbids it."""
 
     reason: Wording
     asked: bool = False
@@ -59,16 +59,16 @@ Cost = Duration | Barred
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchWork:
-    """What a launch does in all; `units` are operations by unit, `asked_bytes` count repeats.
+    """The total work of a launch; `units` are operations by unit, `asked_bytes` counts repeats.
 
-    `memory_instructions` are narrow loads, stores and copies (at most four bytes a thread), whose
-    threads may get in each other's way; wider ones count by their bytes.
-    `chain` are the instructions of the thread with the most, with its loads, its barriers
-    and its waits for copies or matrix instructions under way.
-    `shared_bytes` are those of a CTA, `shared_traffic` those that all threads move to and from
-    shared memory. `registers` is about the number of a thread; 0 if unknown. `indexed_bytes`
-    are those of `asked_bytes` whose addresses come from data. `sure`: no branch hung on data, and
-    drawn blocks agree.
+    `memory_instructions` counts narrow loads, stores and copies (at most four bytes per thread),
+    whose threads may conflict; wider instructions count by their bytes.
+    `chain` is the number of instructions of the longest thread; `chain_loads`, `chain_barriers` and
+    `chain_waits` are its loads, barriers and waits for pending copies or matrix instructions.
+    `shared_bytes` is the shared memory of a CTA, `shared_traffic` the bytes that all threads move
+    to and from shared memory. `registers` is the approximate number per thread; 0 if unknown.
+    `indexed_bytes` is the part of `asked_bytes` whose addresses come from data. `sure`: no branch
+    depends on data, and the sampled blocks agree.
     """
 
     ctas: int
@@ -90,9 +90,9 @@ class LaunchWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """One step: a cost per device, the bytes it moves, and its work where that was counted.
+    """One step: a cost per device, the bytes it moves, and its work if it was counted.
 
-    `refused_hint` says why the trace's hint on its work is not believed.
+    `refused_hint` says why the work hint of the trace is rejected.
     """
 
     step: LaunchId
@@ -119,7 +119,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The time of one step on `sms` SMs of a kind of GPU, alone and with the others at work.
+    """The time of one step on `sms` SMs of a kind of GPU, alone and with the other SMs busy.
 
     `variant` is the architecture of the code that ran; empty if unknown.
     """
@@ -165,7 +165,7 @@ class MeasuredTogether:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Measurements of the program with that digest, and what a call and a byte take its host."""
+    """Measurements of the program with a digest, and the host's time per call and per byte."""
 
     program_digest: str
     rows: tuple[Measured, ...]

@@ -1,4 +1,4 @@
-"""The hosts that a run is on: which machine starts which processes, and how others reach it.
+"""The hosts of a run: the machine that starts each process, and how others reach it.
 
 In: nothing. Out: records that `frontend.machine.hosts_file` makes from a `hosts.toml`.
 """
@@ -14,10 +14,10 @@ INSTALL_HOSTS = "pip install 'tessera-compiler[hosts]'"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEntry:
-    """One host. `command` is put before the command line of every process of it; empty: here.
+    """One host. `command` is put before the command line of each of its processes; empty: local.
 
-    `devices` are those of the plan that are on it; empty: those of the node with its name.
-    `contents` is a file or a folder of weights that it has itself; empty: they are sent.
+    `devices` are its devices in the plan; empty: those of the node with its name. `contents` is a
+    file or a folder of weights on the host; empty: the weights are sent.
     """
 
     name: str
@@ -30,7 +30,7 @@ class HostEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTable:
-    """All hosts of a run. A device that is silent for `silent_s` has stopped.
+    """All hosts of a run. A device that is silent for `silent_s` seconds has stopped.
 
     `transport` carries bytes between hosts: one of `TRANSPORTS`; empty: the file does not say.
     """

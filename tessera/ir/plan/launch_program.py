@@ -1,4 +1,4 @@
-"""Launch programs: what every device of a replica does for one request, operation by operation.
+"""Launch programs: the operations of every device of a replica for one request.
 
 In: nothing. Out: frozen records that `planning.lower` makes, `passes.checker.check_plan` proves
 and the backends run.
@@ -6,11 +6,11 @@ and the backends run.
 A request runs in a slot and a lane. Every device has three queues per slot (compute, in, out); a
 queue does its operations in order, one after the other, and different queues at the same time.
 Events order the queues of one device; nothing but a transfer orders two devices. A transfer is a
-`Send` on the out queue of its source and a `Receive` on the in queue of its target: bytes are read
-no earlier than all before the send is done, and written no earlier than all before the receive is
-done; a backend may let the send end as soon as the bytes are buffered, or only when they have
-arrived. Transfers from and to `HOST` bring inputs and take outputs away: the host reads its copy
-of the inputs, and has every output byte when all programs of the request are done.
+`Send` on the out queue of its source and a `Receive` on the in queue of its target. Bytes are read
+after all operations before the send are done, and written after all operations before the receive
+are done. A backend may end the send as soon as the bytes are buffered, or only when they have
+arrived. Transfers from and to `HOST` carry inputs and outputs: the host reads its copy of the
+inputs, and has every output byte when all programs of the request are done.
 
 Between hosts a transfer is a `Put` on the out queue of its source, an `AwaitPut` and a `Credit` on
 the in queue of its target. A put writes into a landing: memory of the target's host, a copy per
@@ -22,11 +22,11 @@ Requests follow each other by two rules, which are not written out: a slot holds
 time, and so does a lane. A program therefore begins when the request before it in its slot and the
 one before it in its lane are done on every device.
 
-Memory: each device has one area of each kind. Weights once; a lane's state once per lane; what is
-private to a request once per slot. Addresses are fixed when the program is made. Buffers of a slot
-may share bytes if all that touches one is ordered before all that touches the other. A module
-variable is where its module was loaded, once per device, so a request that may write one runs
-alone (`LoweredReplica.slots` is 1).
+Memory: each device has one area of each kind. Weights exist once, a lane's state once per lane, and
+buffers that are private to a request once per slot. Addresses are fixed when the program is made.
+Buffers of a slot may share bytes if every access to one is ordered before every access to the
+other. A module variable is where its module was loaded, once per device, so a request that may
+write one runs alone (`LoweredReplica.slots` is 1).
 
 What a buffer holds when a request begins: a weight, its contents, on each device that has a place
 for it. An input: on the host, its contents. An output or temp: its contents where the user gives
@@ -57,7 +57,7 @@ HOST = "host"
 """The name of the host as source or target of a transfer; no device may have it."""
 
 POISON = 0xCB
-"""Every byte of memory that nothing has written."""
+"""The value of every byte of memory that has not been written."""
 
 PLACE_ALIGNMENT = 256
 """Every place begins at a multiple of this, as allocations do on a GPU."""
@@ -67,9 +67,9 @@ Bytes = tuple[tuple[int, int], ...]
 
 
 class Queue(enum.Enum):
-    """A queue of a device; queues run side by side."""
+    """A queue of a device; queues run concurrently."""
 
-    __hash__ = object.__hash__  # quicker than that of enums, which hashes the name
+    __hash__ = object.__hash__  # faster than the hash of enums, which hashes the name
 
     COMPUTE = "compute"
     IN = "in"
@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Write what an output or temp holds when a request begins. On the compute queue."""
+    """Write the initial contents of an output or temp. On the compute queue."""
 
     buffer: BufferId
     bytes: Bytes
@@ -104,7 +104,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """Nothing later touches this place of the buffer, whose bytes others are about to use.
+    """No later operation touches this place of the buffer; others may reuse its bytes.
 
     On the queue of the next user. It counts as a write of the whole place.
     """
@@ -144,21 +144,21 @@ class AwaitPut:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The next put may have the landing. On the in queue of its target, after the wait."""
+    """The next put may use the landing. On the in queue of its target, after the wait."""
 
     landing: LandingId
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The event happens when all before it on this queue is done. Each event is recorded once."""
+    """Record an event once all earlier operations of the queue are done; each event once."""
 
     event: DeviceEventId
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """What follows on this queue begins after an event of the same device."""
+    """Later operations of this queue begin after an event of the same device."""
 
     event: DeviceEventId
 
@@ -186,13 +186,13 @@ class Transfer:
 
     @property
     def size(self) -> int:
-        """Number of bytes that move."""
+        """The number of bytes that move."""
         return sum(end - start for start, end in self.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """Memory of the target's host for bytes of one source: there once per slot."""
+    """Memory of the target's host for bytes of one source; it exists once per slot."""
 
     id: LandingId
     source: str
@@ -238,7 +238,7 @@ class Area:
 
 
 def with_area_counts(areas: Iterable[Area], slots: int, lanes: int) -> tuple[Area, ...]:
-    """The same areas for other numbers of slots and sequences."""
+    """The areas with other numbers of slots and lanes."""
     counts = {AreaKind.SLOT: slots, AreaKind.LANE: lanes}
     return tuple(replace(area, count=counts.get(area.kind, area.count)) for area in areas)
 
@@ -247,7 +247,7 @@ def with_area_counts(areas: Iterable[Area], slots: int, lanes: int) -> tuple[Are
 class Place:
     """Where a buffer of a trace is on a device: `offset` into each copy of the area.
 
-    In a module area offsets only tell variables apart: the module's loading decides.
+    In a module area, offsets only distinguish variables: loading the module decides the address.
     """
 
     trace: int
@@ -269,7 +269,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweredReplica:
-    """Launch programs and memory of one copy of the model: all that a backend needs."""
+    """The launch programs and memory of one copy of the model: everything a backend needs."""
 
     devices: tuple[str, ...]
     slots: int
@@ -281,5 +281,5 @@ class LoweredReplica:
     landings: tuple[Landing, ...] = ()
 
     def memory_bytes(self, device: str) -> int:
-        """Bytes of all areas on a device."""
+        """The bytes of all areas on a device."""
         return sum(area.bytes * area.count for area in self.areas if area.device == device)

@@ -21,7 +21,7 @@ DeviceId = NewType("DeviceId", int)
 
 DEFAULT_TRANSFER_NS = 2000.0
 MOST_CARD_BYTES = 1 << 44
-"""Memory of one GPU; more is a slip of the pen."""
+"""The largest accepted memory of one GPU in bytes; a larger value is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A kind of GPU. Bandwidths are bytes per second in one direction; None is "has none".
+    """A kind of GPU. Bandwidths are bytes per second in one direction; None means "has none".
 
-    `watts` are those that the sheet allows it. `like` is the kind in the table that a machine file
-    made this one from; empty for those in it.
+    `watts` is the power limit of the data sheet. `like` is the kind in the table that a machine
+    file derived this kind from; empty for kinds in the table.
     """
 
     key: str
@@ -58,7 +58,7 @@ class Gpu:
     like: str = field(default="", repr=False)
 
     def most_bytes(self) -> int:
-        """Upper limit of the memory of such a card: data sheets say GB and may mean GiB."""
+        """Upper limit of the memory of a card in bytes: data sheets say GB and may mean GiB."""
         return MOST_CARD_BYTES if self.like else round(1.1 * self.memory_bytes)
 
     def flops(self, unit: str) -> float | None:
@@ -68,7 +68,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One GPU of the machine. `memory_bytes` is what a plan may use in all.
+    """One GPU of the machine. `memory_bytes` is the total that a plan may use.
 
     `node` names its host if there are several; otherwise it is empty.
     """
@@ -88,10 +88,10 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What a kernel is placed on: `sms` SMs of a card.
+    """A unit on which kernels are placed: `sms` SMs of a card.
 
-    While it runs it is a `Device` of `backend.ptx_executor.device` (on the CPU), or one of
-    `backend.cuda.emitted.common` (in a program that stands alone).
+    At run time it is a `Device` of `backend.ptx_executor.device` (on the CPU), or a `Device` of
+    `backend.cuda.emitted.common` (in a standalone program).
     """
 
     id: DeviceId
@@ -102,7 +102,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """The way from one device to another."""
+    """The connection from one device to another."""
 
     source: DeviceId
     target: DeviceId
@@ -125,11 +125,11 @@ class Channel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Everything a plan may use. `transfer_ns` is what a transfer takes from each end.
+    """All resources of a plan. `transfer_ns` is the time that a transfer takes from each end.
 
-    `host_call_ns` is what a call takes by which the host hands work over, `host_byte_ns` what
-    it takes to copy a byte of an input or output; 0: it was not measured. `node_memory` is what
-    transfers between hosts may take of the memory of each node that is named.
+    `host_call_ns` is the time of a call by which the host submits work, `host_byte_ns` the time to
+    copy a byte of an input or output; 0 means not measured. `node_memory` is the memory of each
+    named node that transfers between hosts may use.
     """
 
     cards: tuple[Card, ...]
@@ -151,7 +151,7 @@ class Machine:
         return tuple(device for device in self.devices if device.card == card)
 
     def digest(self) -> str:
-        """A name for exactly this machine: equal machines have equal digests."""
+        """A digest of the machine: equal machines have equal digests."""
         host = (self.host_call_ns, self.host_byte_ns)
         text = repr(self) + "".join(f" {ns}" for ns in host if ns)
         text += "".join(f" {node!r} {size}" for node, size in self.node_memory)

@@ -1,7 +1,7 @@
 """Launch programs for several hosts, changed to run on one: sends and receives replace puts.
 
-In: a `LoweredReplica` that the checker has proved. Out: the same without landings. The proof holds
-for it too: it draws no conclusion from credits, and has done both ends of a put as one.
+In: a `LoweredReplica` that the checker has proved. Out: the same replica without landings. The
+proof holds for it too: it concludes nothing from credits, and treats both ends of a put as one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A plan: which device runs each step of every trace, what moves, what it is predicted to cost.
+"""A plan: the device of each step of every trace, the transfers, and the predicted times.
 
 In: nothing. Out: frozen records that `planning` makes, `ir.plan.print_plan` prints,
 `frontend.plan.tsp` reads and `ir.plan.verify_plan` checks. Times are nanoseconds, sizes bytes.
@@ -6,7 +6,7 @@ In: nothing. Out: frozen records that `planning` makes, `ir.plan.print_plan` pri
 A plan serves requests of one or more traces with a list of replicas. Each replica is a copy of all
 that the traces need, has a share of the requests, a device for every step, and the launch programs
 that follow from that (`ir.plan.launch_program`). The traces are embedded as text, so that a plan is
-one file but for the contents of buffers.
+one file except for the contents of buffers.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCard:
-    """A GPU of the machine. `capacity_bytes` is what the areas of all replicas may take on it.
+    """A GPU of the machine. `capacity_bytes` is the limit for the areas of all replicas on it.
 
-    What is kept back for the driver is already taken off; `used_bytes` is what the areas take.
-    `node` is the host, where the machine has several. `like` is the GPU of the table that the
-    machine file made this kind from, where it did.
+    The reserve for the driver is already subtracted; `used_bytes` is the size of the areas. `node`
+    is the host, if the machine has several. `like` is the GPU of the table that the machine file
+    derived this kind from, if it did.
     """
 
     name: str
@@ -78,9 +78,9 @@ class PlanCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPath:
-    """The way from one device to another, or from or to the host.
+    """The path from one device to another, or from or to the host.
 
-    `shares` are the capacities that it takes part of. `tax_ns` and `tax_ns_per_byte` are what a
+    `shares` are the capacities that it uses. `tax_ns` and `tax_ns_per_byte` are the time that a
     transfer takes from the compute queue at each of its ends.
     """
 
@@ -98,8 +98,8 @@ class PlannedTrace:
     """A trace that the plan serves: `share` of all requests, and the whole trace as text.
 
     `digest` is that of the text. `contents_digest` is that of the file of contents which the trace
-    names, as it was when the plan was made; empty where there was none. `folder` is where the trace
-    was found; the file of a plan does not say it.
+    names, at the time of planning; empty if there was none. `folder` is the folder of the trace; it
+    is not written to the file of a plan.
     """
 
     name: str
@@ -116,12 +116,13 @@ _ROUNDED = 1 + 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedStep:
-    """A step on a device, with its predicted time and how far that may be off, as a fraction.
+    """A step on a device, with its predicted time and the error of the prediction, as a fraction.
 
-    `arch` names the variant of the module that runs there; it is empty for all but launches.
-    `predicted_ns` is what it takes of its device while that is never free. `alone_ns` is what it
-    takes while no other request is there; where that is more, two requests fill each other's gaps.
-    `quiet_ns` is that while nothing runs on other slices of its card. None is as the one before.
+    `arch` names the variant of the module that runs there; it is empty except for launches.
+    `predicted_ns` is its time on a device that is never idle. `alone_ns` is its time while the
+    device runs no other request; if that is longer, two requests fill each other's gaps.
+    `quiet_ns` is `alone_ns` while nothing runs on other slices of its card. None means equal to the
+    previous time.
     """
 
     step: int
@@ -136,7 +137,7 @@ class PlacedStep:
 
     @property
     def times_ns(self) -> tuple[float, float, float]:
-        """Times on a device that is never free, of a request alone, and on a quiet card."""
+        """The times on a device that is never idle, of a request alone, and on a quiet card."""
         alone = self.predicted_ns if self.alone_ns is None else self.alone_ns
         return self.predicted_ns, alone, alone if self.quiet_ns is None else self.quiet_ns
 
@@ -150,7 +151,7 @@ class PlacedStep:
 
     @property
     def least_ns(self) -> float:
-        """The least time that the step takes of its device."""
+        """The least time that the step takes on its device, in ns."""
         ns, alone, quiet = self.times_ns
         return ns * quiet / alone if alone > 0 else ns
 
@@ -212,9 +213,9 @@ class Plan:
     Period and latencies are those of a simulation: `latency_ns` of a request alone,
     `loaded_latency_ns` of the median request at the full rate. `bound` is in the unit of the
     objective, as are `low` and `high`, which nine of ten draws of the error bars lie between (both
-    0: not known). `ended` says why the search stopped (`choices.Ending`). `host_call_ns` is what a
-    call takes by which the host hands work over, `host_byte_ns` what it takes to copy a byte of an
-    input or output; 0 where it was not measured.
+    0: unknown). `ended` says why the search stopped (`choices.Ending`). `host_call_ns` is the time
+    of a call by which the host submits work, `host_byte_ns` the time to copy a byte of an input or
+    output; 0 means not measured.
     """
 
     objective: str
@@ -245,7 +246,7 @@ class Plan:
         return html_of(self)
 
     def to_frame(self) -> pandas.DataFrame:
-        """Steps as a pandas frame: where each runs on every replica, and how long that takes."""
+        """Steps as a pandas frame: the device and time of each step on every replica."""
         rows = (
             {
                 "replica": number,
@@ -266,7 +267,7 @@ class Plan:
 
 
 def hosts_of(plan: Plan) -> dict[str, str]:
-    """The host of each device, by the nodes of the machine; one name for all without nodes."""
+    """The host of each device, from the nodes of the machine; one name if there are no nodes."""
     node_of = {card.name: card.node for card in plan.cards}
     return {device.name: node_of.get(device.card, "") for device in plan.devices}
 

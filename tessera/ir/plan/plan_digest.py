@@ -11,7 +11,7 @@ from tessera.ir.text_digest import text_digest
 
 
 def plan_digest(plan: Plan) -> str:
-    """A name for these decisions: equal ones have equal digests."""
+    """A digest of the decisions: equal decisions have equal digests."""
     lines = [plan.objective, plan.strategy, plan.options, plan.machine_digest]
     lines += [trace.digest for trace in plan.traces]
     for replica in plan.replicas:

@@ -1,4 +1,4 @@
-"""The policies of a plan: which of its replicas a run has.
+"""The policies of a plan: the replicas that a run uses.
 
 In: a plan, and a policy or `adaptive`. Out: replicas, each with the policies that it serves.
 """
@@ -22,7 +22,7 @@ def policies_of(plan: Plan) -> list[str]:
 
 
 def refuse_adaptive(policy: str | None) -> None:
-    """Refuse `adaptive` for requests that are not for text: only prompts get a policy each."""
+    """Refuse `adaptive` for requests that are not for text: only prompts get their own policy."""
     if policy == ADAPTIVE:
         raise TesseraError.of(
             "TSR5053",
@@ -33,10 +33,10 @@ def refuse_adaptive(policy: str | None) -> None:
 
 
 def served_by(plan: Plan, policy: str | None) -> ServedReplicas | None:
-    """The replicas of a policy, by default of the last one; None if the plan has no such policy.
+    """The replicas of a policy, by default of the last policy; None if the plan lacks the policy.
 
-    With `adaptive`, those of all policies. A replica that places every step as one of a later
-    policy does is left out: the other one serves both.
+    With `adaptive`, the replicas of all policies. A replica that places every step like a replica
+    of a later policy is omitted: the later replica serves both.
     """
     known = policies_of(plan)
     if policy == ADAPTIVE and len(known) > 1:
@@ -47,7 +47,7 @@ def served_by(plan: Plan, policy: str | None) -> ServedReplicas | None:
 
 
 def are_alike(first: Replica, second: Replica, programs: Sequence[Program]) -> bool:
-    """Whether the states of two replicas are on the same devices, all of them and byte by byte."""
+    """Whether all states of two replicas are on the same devices, byte by byte."""
     return _homes(first, programs) == _homes(second, programs)
 
 

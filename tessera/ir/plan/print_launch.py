@@ -1,4 +1,4 @@
-"""Launch programs as text: the part of a `.tsp` file that says what every device does.
+"""Launch programs as text: the part of a `.tsp` file with the operations of every device.
 
 In: a `LoweredReplica`. Out: lines, one record or operation each. Byte ranges that repeat at a
 stride are written as one, `0:64+256*128`: 128 times 64 bytes, 256 apart; a second `+stride*count`
@@ -31,7 +31,7 @@ from tessera.ir.plan.launch_program import (
 )
 
 NO_BYTES = "none"
-_LEAST_ROWS = 3  # fewer ranges are written one by one, which is as short
+_LEAST_ROWS = 3  # fewer ranges are written one by one, which is just as short
 _LEVELS = 3
 
 _Shape = tuple[int, tuple[tuple[int, int], ...]]
@@ -77,7 +77,7 @@ def _trace_lines(trace: LoweredTrace) -> Iterator[str]:
 
 
 def program_lines(program: DeviceProgram) -> Iterator[str]:
-    """What one device does for a request."""
+    """The operations of one device for a request."""
     yield f"program device={_quoted(program.device)}"
     for queued in program.operations:
         yield f"  {operation_text(queued)}"
@@ -146,7 +146,7 @@ def _fold(items: list[tuple[int, _Shape]], least: int) -> list[tuple[int, _Shape
 
 
 def _run(items: list[tuple[int, _Shape]], at: int) -> int:
-    """How many items from here on have the shape of the first and the stride of the first two."""
+    """The number of items from `at` on with the shape of the first and a constant stride."""
     start, shape = items[at]
     if at + 1 == len(items):
         return 1

@@ -1,8 +1,8 @@
 """A `Plan` as the text of a `.tsp` file: one record per line; `frontend.plan.tsp` reads it back.
 
 Strings are in quotes as JSON writes them, numbers by `repr`, so nothing is lost. Fields stand in
-the order of the records; those at their default are left out. What belongs to a replica follows it,
-indented. The text of a trace follows its record, each line behind a `|`.
+the order of the records; fields at their default are omitted. The records of a replica follow it,
+indented. The text of a trace follows its record, each line after a `|`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSIONS_READ = (1, 2, 3)
 
 A plan without landings is written as version 2, which older programs read.
 """
-# Fields that are records of their own, or text of their own.
+# Fields that are written as separate records or text.
 NESTED = frozenset(
     (
         "cards",
@@ -65,7 +65,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def replica_lines(replica: Replica) -> Iterator[str]:
-    """A replica: what runs where, then what every device holds and does."""
+    """A replica: the device of each step, then the memory and operations of every device."""
     devices = ",".join(map(json.dumps, replica.lowered.devices))
     yield f"{_record('replica', replica)} devices={devices}"
     for placed in replica.traces:

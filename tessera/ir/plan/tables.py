@@ -18,7 +18,7 @@ class TableKind(enum.Enum):
     MOE = "moe"
 
 
-# The sizes of a row, and what a row has to have exactly, in order.
+# The sizes of a row, and the fields that must match exactly, in order.
 SIZES = {
     TableKind.GEMM: ("m", "n", "k"),
     TableKind.CONTEXT: ("batch", "length", "heads", "kv_heads"),
@@ -37,7 +37,7 @@ Fixed = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WorkShape:
-    """A piece of work that a table may know: `sizes` are interpolated, `fixed` has to match."""
+    """A piece of work that a table may contain: `sizes` are interpolated, `fixed` must match."""
 
     kind: TableKind
     fixed: Fixed
@@ -55,7 +55,7 @@ class WorkShape:
 class TableRows:
     """Times of one kind of work on one kind of GPU, by one version of a framework.
 
-    All rows have the same `fixed`; each has other sizes.
+    All rows have the same `fixed`; their sizes are distinct.
     """
 
     gpu: str

@@ -1,8 +1,8 @@
-"""Rules that every plan obeys, whatever its traces: names are known, numbers are in range.
+"""Rules that hold for every plan, independent of its traces: known names, numbers in range.
 
-In: a `Plan`. Out: flaws, each with the record to blame. A plan without flaws can be printed and
-walked without surprise; whether it computes the right thing is for `passes.checker.check_plan`,
-which also knows the traces. Longer than 400 lines because every record of a plan has its rules
+In: a `Plan`. Out: flaws, each with the record at fault. A plan without flaws can be printed and
+traversed safely. Whether it computes the right result is for `passes.checker.check_plan`, which
+also knows the traces. Longer than 400 lines because every record of a plan has its rules
 here, in the order of the text, and they share how numbers, names and ranges are checked.
 """
 
@@ -45,10 +45,10 @@ from tessera.ir.text_digest import text_digest
 
 R = TypeVar("R")
 LARGEST = (1 << 63) - 1
-"""No size, offset or number is above this."""
+"""The upper limit of sizes, offsets and numbers."""
 
 MOST_RANGES = 1 << 21
-"""Byte ranges in one plan: a few letters may stand for many."""
+"""The most byte ranges in one plan: a short text may expand to many ranges."""
 
 _SHARE_SLACK = 1e-6
 _QUEUES = {Run: Queue.COMPUTE, Fill: Queue.COMPUTE, Send: Queue.OUT, Receive: Queue.IN}
@@ -64,7 +64,7 @@ class Flaw:
 
 
 def verify_plan(plan: Plan) -> Iterator[Flaw]:
-    """Everything that is wrong, in the order of the text."""
+    """All flaws, in the order of the text."""
     yield from _numbers(plan)
     named: tuple[tuple[str, tuple[PlanCard | PlanDevice, ...]], ...] = (
         ("card", plan.cards),
@@ -96,7 +96,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
 
 
 def _paths(plan: Plan) -> Iterator[Flaw]:
-    """Ways between devices and the host, over capacities that the plan has."""
+    """Check paths between devices and the host, and that their capacities exist."""
     yield from _numbers_of((*plan.capacities, *plan.paths))
     yield from _repeated(plan.capacities, lambda c: c.name, "a second capacity has the name")
     yield from _repeated(plan.paths, lambda p: (p.source, p.target), "a second path joins")
@@ -144,7 +144,7 @@ def _shares(plan: Plan) -> Iterator[Flaw]:
 
 
 def _shared_weights(plan: Plan) -> Iterator[Flaw]:
-    """Policies share the weights of a device, so they have one layout of them."""
+    """Check that policies, which share the weights of a device, lay them out equally."""
     seen: dict[object, tuple[str, int]] = {}
     for replica in plan.replicas:
         lowered = replica.lowered
@@ -282,7 +282,7 @@ def _request(trace: LoweredTrace, devices: set[str], placed: PlacedTrace) -> Ite
 
 
 def _launched(trace: LoweredTrace, placed: PlacedTrace) -> Iterator[Flaw]:
-    """Every step is launched once."""
+    """Check that every step is launched once."""
     launches = Counter(
         queued.operation.step
         for program in trace.programs
@@ -355,7 +355,7 @@ def _end(queued: Queued, kind: str, transfer: Transfer | None, device: str) -> I
 
 
 def _landings(lowered: LoweredReplica) -> Iterator[Flaw]:
-    """Landings and what uses them; the order of puts and credits is for the checker."""
+    """Check landings and their uses; the checker covers the order of puts and credits."""
     yield from _numbers_of(lowered.landings)
     yield from _repeated(lowered.landings, lambda row: row.id, "a second landing has the number")
     landings = {landing.id: landing for landing in lowered.landings}
@@ -403,7 +403,7 @@ def _numbers_of(records: Iterable[object]) -> Iterator[Flaw]:
 
 
 def _numbers(record: object, blamed: object | None = None) -> Iterator[Flaw]:
-    """Numbers are finite, not below zero, and fit in 63 bits."""
+    """Check that numbers are finite, not negative, and fit in 63 bits."""
     for field in fields(record):  # type: ignore[arg-type]
         value = getattr(record, field.name)
         if isinstance(value, int | float) and not (isfinite(value) and 0 <= value <= LARGEST):
@@ -434,7 +434,7 @@ def _ranges_in(plan: Plan) -> int:
 
 
 def _ranges(record: object, ranges: Bytes) -> Iterator[Flaw]:
-    """Byte ranges are sorted, disjoint and never touch."""
+    """Check that byte ranges are sorted, disjoint and never touch."""
     last = -1
     for start, end in ranges:
         if not last < start < end <= LARGEST:

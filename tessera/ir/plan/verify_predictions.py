@@ -1,13 +1,13 @@
 """Consistency of the predictions of a plan: numbers that follow from others are checked.
 
-In: a `Plan` without flaws of shape (`ir.plan.verify_plan`). Out: flaws. Nothing here decides
-whether a run is right; a plan that contradicts itself was damaged or edited, and what it promises
-is worth nothing.
+In: a `Plan` without structural flaws (`ir.plan.verify_plan`). Out: flaws. Nothing here decides
+whether a run is correct. A plan that contradicts itself was damaged or edited, and its predictions
+are worthless.
 
-Of the replicas that serve for throughput (the last policy) each device is busy for at least what
-its steps take, and the period is at least what any device is busy for. Of those that serve for
-latency (the first policy) a request takes at least what its steps on any one device do. Money is
-the period times the price of the cards in use, and the gap is how far the objective's value is
+For the replicas that serve throughput (the last policy), each device is busy at least for the time
+of its steps, and the period is at least the busy time of any device. For the replicas that serve
+latency (the first policy), a request takes at least the time of its steps on any one device. Money
+is the period times the price of the cards in use, and the gap is how far the objective's value is
 above the bound.
 """
 
@@ -42,7 +42,7 @@ def verify_predictions(plan: Plan) -> Iterator[Flaw]:
 
 
 def predicted_value(plan: Plan) -> float | None:
-    """The number that the objective makes small; None for two of them."""
+    """The value that the objective minimizes; None for an objective with two placements."""
     objective = Objective.named(plan.objective)
     return objective.value(plan) if objective.is_single else None
 
@@ -70,7 +70,7 @@ def _money(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
 
 
 def _latency(plan: Plan, quick: list[Replica]) -> Iterator[Flaw]:
-    """A device does the steps of a request one by one."""
+    """Check the latency: a device runs the steps of a request one by one."""
     least = 0.0
     for replica in quick:
         alone = 0.0

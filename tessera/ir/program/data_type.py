@@ -1,7 +1,7 @@
 """Element and scalar types of buffers, arguments and operands, by their names in a trace.
 
-PTX's name wherever PTX has one (`e4m3` and `e5m2` are its 8-bit floats); `bool` is one byte, 0
-or 1; `c64` and `c128` are pairs of `f32` and `f64`. Types that are none of these are bytes: `b8`.
+The names are those of PTX if PTX has the type (`e4m3` and `e5m2` are its 8-bit floats). `bool` is
+one byte, 0 or 1; `c64` and `c128` are pairs of `f32` and `f64`. Other types are bytes: `b8`.
 """
 
 from __future__ import annotations

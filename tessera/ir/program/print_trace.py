@@ -38,12 +38,12 @@ from tessera.ir.program.program import (
 )
 from tessera.ir.program.scalar_text import scalar_text
 
-# What is older is written wherever it suffices: the second has code for a number of SMs.
+# The older version is written if it is enough: the second has code for a number of SMs.
 VERSIONS = ("1", "2")
 
 
 def print_program(program: Program) -> str:
-    """The trace, ending in a line end."""
+    """The text of the trace, with a final newline."""
     return "".join(_lines(program))
 
 
@@ -70,7 +70,7 @@ def _modules(modules: Sequence[ProgramModule]) -> Iterator[str]:
         for index, variant in enumerate(module.variants):
             is_said = index or sms_of(variant.arch)
             yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if is_said else "\n")
-            # A record must start its line, whatever made this text.
+            # A record must start its line, regardless of the origin of this text.
             yield variant.text if variant.text.endswith("\n") else variant.text + "\n"
 
 

@@ -1,8 +1,8 @@
 """The program: buffers, kernels and the steps of one request, as a trace states them.
 
 In: nothing. Out: frozen records that `frontend.trace.read_trace` builds, `ir.program.print_trace`
-prints, and every later stage reads. The records say what the trace says and conclude nothing: which
-bytes a launch touches, what orders two streams, and what fits where are facts for passes.
+prints, and every later stage reads. The records state what the trace states and conclude nothing:
+passes determine the bytes that a launch touches, the order of streams, and what fits where.
 
 Ids are dense and count in file order. `BufferId` indexes `Program.buffers`, where the declared
 buffers come first and the module variables (`MODULE.symbol`) follow. `ModuleId` indexes
@@ -40,7 +40,7 @@ POINTER_BYTES = 8
 
 
 class Role(enum.Enum):
-    """Who owns a buffer. It does not say how the buffer is used.
+    """The owner of a buffer. It does not say how the buffer is used.
 
     WEIGHT: shared by all requests, never written. INPUT, OUTPUT, TEMP: private to a request.
     STATE: persists to the next request of the same lane. VARIABLE: a module variable; persists,
@@ -161,7 +161,7 @@ class ProgramModule:
 # --- steps ---------------------------------------------------------------------------------
 
 
-# What a launch may compute, by the name in a hint, with the sizes that follow it.
+# The work that a hint may state, by name, with the sizes that follow the name.
 HINT_SIZES = {
     "gemm": ("M", "N", "K"),
     "context": ("BATCH", "LENGTH", "HEADS", "KV_HEADS", "HEAD_SIZE"),
@@ -172,9 +172,9 @@ HINT_SIZES = {
 
 @dataclass(frozen=True, slots=True)
 class WorkHint:
-    """`work=gemm:M,N,K,TYPE`: what a launch computes, as the author of the trace says.
+    """`work=gemm:M,N,K,TYPE`: the work of a launch, as stated by the author of the trace.
 
-    Only durations use it, and they check it against the work that is counted.
+    Only estimates of durations use it, and they check it against the counted work.
     """
 
     kind: str
@@ -184,7 +184,7 @@ class WorkHint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariant:
-    """`variant`: what differs in a launch of the code for `arch`; None is "as in the launch"."""
+    """`variant`: the differences of a launch of the code for `arch`; None: as in the launch."""
 
     arch: str
     grid: Triple | None = None
@@ -197,7 +197,7 @@ class LaunchVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """`launch`: one kernel. `shared_bytes` is the dynamic part; no cluster is None."""
+    """`launch`: one kernel. `shared_bytes` is the dynamic part; None means no cluster."""
 
     id: LaunchId
     module: ModuleId
@@ -255,7 +255,7 @@ class Operand:
         return tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
     def extent_bytes(self) -> int:
-        """Bytes from the first element's first byte to the last one's end; 0 if there is none."""
+        """Bytes from the start of the first to the end of the last element; 0 without elements."""
         if 0 in self.shape:
             return 0
         pairs = zip(self.shape, self.element_strides(), strict=True)
@@ -280,7 +280,7 @@ class LibraryCall:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`event`: all that `stream` was given so far."""
+    """`event`: all work submitted to `stream` so far."""
 
     id: EventId
     name: str
@@ -290,7 +290,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """`wait`: what `stream` is given from here on comes after that event."""
+    """`wait`: work submitted to `stream` from here on runs after the event."""
 
     event: EventId
     stream: str = DEFAULT_STREAM
@@ -305,7 +305,7 @@ Step = Work | Event | Wait
 
 @dataclass(frozen=True, slots=True)
 class KnownContents:
-    """The bytes of a weight, for analyses that may look at them, and their SHA-256."""
+    """The bytes of a weight, for analyses that may read them, and their SHA-256."""
 
     buffer: BufferId
     content: bytes = field(repr=False)
@@ -346,7 +346,7 @@ class Program:
 
 
 def for_arch(launch: Launch, arch: str) -> Launch:
-    """The launch as it is made with the code for `arch`, its variants used up."""
+    """The launch for the code of `arch`, with its variants applied and removed."""
     override = next((v for v in launch.variants if v.arch == arch), None)
     if override is None:
         return replace(launch, variants=())

@@ -25,7 +25,7 @@ _LONGEST_NUMBER = 400
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """Where sign, exponent and fraction are. Without infinity, only all ones is NaN."""
+    """The layout of sign, exponent and fraction. Without infinity, only all ones is NaN."""
 
     exponent_bits: int
     fraction_bits: int
@@ -43,7 +43,7 @@ class FloatFormat:
 
     @property
     def infinity(self) -> int:
-        """The first pattern above every finite one (a NaN where there is no infinity)."""
+        """The first pattern above every finite pattern (a NaN if there is no infinity)."""
         top = ((1 << self.exponent_bits) - 1) << self.fraction_bits
         return top if self.has_infinity else top | ((1 << self.fraction_bits) - 1)
 
@@ -65,12 +65,12 @@ FORMATS = {
 
 
 def is_scalar_type(kind: DataType) -> bool:
-    """Whether `TYPE:VALUE` can state one."""
+    """Whether `TYPE:VALUE` can express a value of this type."""
     return kind not in (DataType.BOOL, DataType.C64, DataType.C128)
 
 
 def scalar_bits(kind: DataType, text: str) -> int:
-    """The bits of a number of this type; raises `ValueError` that says what is wrong."""
+    """The bits of a number of this type; raises `ValueError` with the reason."""
     if len(text) > _LONGEST_NUMBER:
         raise ValueError(f"a number of {len(text)} characters is too long")
     layout = FORMATS.get(kind)
@@ -107,7 +107,7 @@ def round_to_format(layout: FloatFormat, magnitude: Fraction) -> int:
         exponent -= 1
     exponent = max(exponent, 1 - layout.bias)
     steps = round(magnitude / Fraction(2) ** (exponent - layout.fraction_bits))
-    # A carry out of the fraction lands in the exponent, which is what rounding up means.
+    # A carry out of the fraction increments the exponent, which is correct for rounding up.
     return ((exponent + layout.bias - 1) << layout.fraction_bits) + steps
 
 
@@ -140,7 +140,7 @@ def _float_bits(kind: DataType, layout: FloatFormat, text: str) -> int:
 
 
 def _magnitude_bits(layout: FloatFormat, number: Decimal) -> int:
-    # The exponent alone settles numbers far out of range, before anything large is computed.
+    # The exponent alone decides numbers far out of range, before anything large is computed.
     if number == 0 or number.adjusted() < -400:
         return 0
     if number.adjusted() > 400:
@@ -155,7 +155,7 @@ def _exact_bits(kind: DataType, text: str) -> int:
     return int(text, 16)
 
 
-@lru_cache(maxsize=4096)  # a trace repeats few floats, and the shortest text is searched for
+@lru_cache(maxsize=4096)  # few distinct floats per trace; the shortest text needs a search
 def _float_text(kind: DataType, layout: FloatFormat, bits: int) -> str:
     sign_bit = 1 << (layout.bits - 1)
     magnitude, sign = bits & (sign_bit - 1), "-" if bits & sign_bit else ""

@@ -1,11 +1,11 @@
 """Contents for buffers that have none: the same bytes on every machine for a seed and a name.
 
-Floats are uniform in [-1, 1), cut off toward zero to the precision of their type, so that narrow
-types keep small values and never reach 1. Integers and untyped bytes are zero: an index or a
-counter that is random would make a kernel run away. The generator is PCG64, seeded by a digest of
-seed and buffer name; NumPy keeps the stream of raw words of a bit generator fixed for ever, and
-the conversion to floats is done here. `Seeded` are such contents that are not made yet: a
-backend may make the same bytes on its device (`backend/cuda/helpers.cu`).
+Floats are uniform in [-1, 1), truncated toward zero to the precision of their type, so that narrow
+types keep small values and never reach 1. Integers and untyped bytes are zero: a random index or
+counter would make a kernel run out of bounds. The generator is PCG64, seeded by a digest of
+seed and buffer name. NumPy guarantees the stream of raw words of a bit generator, and the
+conversion to floats is done here. `Seeded` holds contents that are not generated yet: a backend
+may generate the same bytes on its device (`backend/cuda/helpers.cu`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FLOATS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """The contents of a buffer that only a seed decides, not made yet."""
+    """The contents of a buffer that follow from a seed, not generated yet."""
 
     buffer: Buffer
     seed: int
@@ -62,7 +62,7 @@ Source = Bytes | Seeded
 
 
 class LazyContents(Mapping[str, Bytes]):
-    """Contents by name. Those from a seed are made when they are first read, and then kept."""
+    """Contents by name. Contents from a seed are generated on the first read, and then kept."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self._sources = dict(sources)
@@ -139,14 +139,14 @@ def _uniform_f32(buffer: Buffer, seed: int, count: int) -> npt.NDArray[np.float3
 
 
 def _to_f16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Binary16 bits, cut off toward zero."""
+    """Binary16 bits, truncated toward zero."""
     nearest = values.astype(np.float16)
     too_large = np.abs(nearest.astype(np.float32)) > np.abs(values)
     return nearest.view(np.uint16) - too_large.astype(np.uint16)
 
 
 def _to_e4m3(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """E4M3 bits, cut off toward zero: patterns 0x00 to 0x38 are 0 to 1 in rising order."""
+    """E4M3 bits, truncated toward zero: patterns 0x00 to 0x38 are 0 to 1 in ascending order."""
     patterns = np.arange(0x39)
     exponent, fraction = patterns >> 3, patterns & 7
     normal = (8 + fraction) * 2.0 ** (exponent - 10.0)

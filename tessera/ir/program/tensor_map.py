@@ -62,7 +62,7 @@ class TensorMap:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many elements of each axis a box holds."""
+        """The number of elements of a box along each axis."""
         pairs = zip(self.box, self.element_strides, strict=True)
         return tuple(-(-box // step) for box, step in pairs)
 

@@ -36,7 +36,7 @@ def _wrap(value: int, unsigned: bool) -> _Typed:
 
 
 def typed_value(constant: ptx.Operand) -> tuple[int, bool] | None:
-    """As `integer_value`, with whether the value is an unsigned one."""
+    """Like `integer_value`, and whether the value is unsigned."""
     match constant:
         case ptx.Integer(text, value):
             return _wrap(value, text.endswith("U") or value >= 1 << 63)
@@ -87,7 +87,7 @@ def _binary(name: str, left: _Typed, right: _Typed) -> _Typed | None:
         return _wrap(_ARITHMETIC[name](a, b), unsigned)
     if b == 0:
         return None
-    # Division cuts towards zero; a remainder has the sign of the dividend.
+    # Division truncates towards zero; a remainder has the sign of the dividend.
     quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
     return _wrap(quotient if name == "/" else a - quotient * b, unsigned)
 

@@ -1,7 +1,7 @@
-"""Basic blocks of a flat function, and what follows from their graph.
+"""Basic blocks of a flat function, and facts that follow from their graph.
 
 In: a `FlatFunction`. Out: a `ControlFlow`: blocks with their edges, an order to visit them in,
-dominators, post-dominators, loops, and which blocks are in circles that are no loops.
+dominators, post-dominators, loops, and the blocks in cycles that are not natural loops.
 
 Block 0 is the entry. Blocks that no path reaches are kept (`reachable` is false), have no
 dominator, and take no part in the order. An instruction that ends a block: `bra`, `brx.idx`,
@@ -10,9 +10,9 @@ dominator, and take no part in the order. An instruction that ends a block: `bra
 exit cannot be reached (an endless loop) has no post-dominator: None.
 
 `order` is a reverse post-order in which the blocks of a loop stand together, before the blocks
-that follow the loop. For reducible graphs, a machine that always runs the lowest block of this
-order meets again at the post-dominator. In others it may not, where that is in a circle with
-several entries (`tangled`); what follows such a circle comes after all of it.
+that follow the loop. For reducible graphs, threads of a machine that always runs the lowest block
+of this order reconverge at the post-dominator. In other graphs they may not, if the post-dominator
+is in a cycle with several entries (`tangled`). The blocks that follow a cycle come after all of it.
 
 Sources: Cooper, Harvey, Kennedy, "A simple, fast dominance algorithm"; PTX ISA 9.0, section
 9.7.12 (control flow instructions).
@@ -116,7 +116,7 @@ def build_control_flow(flat: FlatFunction, leaders: Iterable[int] = ()) -> Contr
 
 
 def ends_block(instruction: ptx.Instruction) -> bool:
-    """Whether control may go elsewhere than to the next instruction."""
+    """Whether control may go anywhere other than the next instruction."""
     return instruction.opcode.name in _LEAVES or instruction.opcode.name in _JUMPS
 
 
@@ -132,7 +132,7 @@ def branch_targets(flat: FlatFunction, instruction: ptx.Instruction) -> tuple[st
 
 
 def innermost_loops(flow: ControlFlow) -> dict[int, int | None]:
-    """The smallest loop around each block; loops stand in the order of their size."""
+    """The smallest loop around each block; loops are in order of size."""
     innermost: dict[int, int | None] = dict.fromkeys(range(len(flow.blocks)))
     for index, loop in enumerate(flow.loops):
         innermost.update(dict.fromkeys(loop.blocks, index))
@@ -202,7 +202,7 @@ def _depth_first(edges: list[list[int]], root: int) -> list[int]:
 
 
 def _immediate_dominators(edges: list[list[int]], order: list[int], root: int) -> list[int | None]:
-    """The tree by iteration to a fixed point; None for the root and for what it cannot reach."""
+    """The tree by iteration to a fixed point; None for the root and for unreachable blocks."""
     rank = {node: i for i, node in enumerate(order)}
     predecessors = _invert(edges)
     tree: dict[int, int] = {root: root}
@@ -222,7 +222,7 @@ def _immediate_dominators(edges: list[list[int]], order: list[int], root: int) -
 
 
 def _numbered(dominators: list[int | None]) -> tuple[range, ...]:
-    """Ranges of numbers, one inside the other where a block dominates another."""
+    """Ranges of numbers; the range of a block contains those of the blocks that it dominates."""
     children: list[list[int]] = [[] for _ in dominators]
     for node, parent in enumerate(dominators):
         if parent is not None:
@@ -242,7 +242,7 @@ def _numbered(dominators: list[int | None]) -> tuple[range, ...]:
 
 
 def _meet(tree: dict[int, int], rank: dict[int, int], left: int, right: int) -> int:
-    """The lowest common ancestor in the tree as far as it is known."""
+    """The lowest common ancestor in the tree, as far as the tree is known."""
     while left != right:
         while rank[left] > rank[right]:
             left = tree[left]
@@ -252,7 +252,7 @@ def _meet(tree: dict[int, int], rank: dict[int, int], left: int, right: int) -> 
 
 
 def post_dominators(edges: list[list[int]], reachable: set[int]) -> tuple[int | None, ...]:
-    """Dominators of the inverted graph, with a node of its own for the exit."""
+    """Dominators of the inverted graph, with a separate node for the exit."""
     last = len(edges)
     inverted: list[list[int]] = [[] for _ in range(last + 1)]
     for source, targets in enumerate(edges):
@@ -338,11 +338,11 @@ def _loop_body(
 def _order_loops_together(
     edges: list[list[int]], loops: tuple[Loop, ...], circles: list[set[int]]
 ) -> list[int]:
-    """Reverse post-order that finishes the ways out of a loop before anything inside it.
+    """Reverse post-order that visits the exits of a loop before the blocks inside it.
 
-    What is visited first comes last. The ways out are therefore visited from the header, as
-    if it had an edge to each: such edges add no path, so the order stays a reverse post-order.
-    Those out of a circle are visited from the block of it that comes first, whichever that is.
+    The blocks visited first come last. The exits are therefore visited from the header, as if it
+    had an edge to each: such edges add no path, so the order stays a reverse post-order. The exits
+    of a cycle are visited from the block of the cycle that is reached first.
     """
     arranged = [list(targets) for targets in edges]
     for loop in loops:

@@ -2,8 +2,8 @@
 
 In: a `ptx.Function` with a body. Out: a `FlatFunction` whose instructions are those of the
 body in text order, nested blocks opened. Every register, variable and label declared inside
-has a name of its own: the first declaration of a name keeps it, a later one (another scope,
-or a shadowing one) is `name#N`, where N is another number each time. A vector register
+has a unique name: the first declaration of a name keeps it, a later declaration (in another scope,
+or a shadowing one) is `name#N`, where N is a different number each time. A vector register
 `.reg .v4 .f32 %v` becomes `%v.x` to `%v.w`: `%v` alone is then a `Vector` of those, and no
 operand selects a component of a register except for the bytes and halves of video
 instructions. Names declared nowhere in the body (special registers, module variables,
@@ -63,7 +63,7 @@ class FlatFunction:
 
 @dataclass(slots=True)
 class _DeclaredName:
-    """What a name means in a scope: its unique name, and for registers type and width."""
+    """A declared name in a scope: its unique name, and for registers type and width."""
 
     unique: str
     type: str = ""
@@ -98,7 +98,7 @@ class _Flattener:
         self.labels: list[LabelIndex] = []
         self.registers: dict[str, Register] = {}
         self.variables: list[ptx.Variable] = []
-        # What names without a component are in the scopes at hand.
+        # The meaning of names without a component in the current scopes.
         self.renamed: dict[str, ptx.Operand] = {}
         self.targets: list[ptx.TargetList] = []
         self.prototypes: list[ptx.CallPrototype] = []
@@ -127,7 +127,7 @@ class _Flattener:
                 self.names.add(variable.name)
 
     def walk_block(self, statements: tuple[ptx.Statement, ...]) -> None:
-        """Declare what the block declares (labels may be used before), then walk it."""
+        """Add the declarations of the block (labels may be used before them), then walk it."""
         scope = _Scope()
         self.scopes.append(scope)
         for statement in statements:
@@ -160,7 +160,7 @@ class _Flattener:
         table[variable.name] = declared
 
     def unique_counted(self, prefix: str) -> str:
-        """A prefix for a counted declaration; one that a plain name looks like is taken."""
+        """A unique prefix for a counted declaration; it must not match a plain name."""
         taken = prefix in self.prefixes or any(
             name.startswith(prefix) and name[len(prefix) :].isdigit() for name in self.names
         )
@@ -168,7 +168,7 @@ class _Flattener:
         return self.number(prefix) if taken else prefix
 
     def unique(self, name: str) -> str:
-        """A name for a plain declaration; one that a counted declaration covers is taken."""
+        """A unique name for a plain declaration; no counted declaration may cover it."""
         digits = len(name) - len(name.rstrip("0123456789"))
         ends = range(len(name) - digits, len(name))
         taken = name in self.names or any(name[:end] in self.prefixes for end in ends)
@@ -176,7 +176,7 @@ class _Flattener:
         return self.number(name) if taken else name
 
     def number(self, name: str) -> str:
-        """A number is used for one declaration only, so numbered names never meet."""
+        """A numbered name. Each number is used for one declaration, so names never collide."""
         self.serial += 1
         return f"{name}#{self.serial}"
 
@@ -267,7 +267,7 @@ class _Flattener:
                 return replace(constant, **renamed)  # type: ignore[arg-type]
 
     def plain(self, name: ptx.Name) -> ptx.Name:
-        """A name where a vector cannot stand."""
+        """The unique name of an operand that cannot be a vector."""
         renamed = self.rename_name(name)
         return renamed if isinstance(renamed, ptx.Name) else name
 
@@ -280,7 +280,7 @@ class _Flattener:
         return name if renamed == name else renamed
 
     def find_name(self, name: ptx.Name) -> ptx.Operand:
-        """What a name stands for: a register counts as used."""
+        """The operand that a name stands for; a register counts as used."""
         declared, unique = self.look_up(name.name)
         if declared is None:
             return name
@@ -331,6 +331,6 @@ class _Flattener:
                 continue
             digits = name[end:]
             if len(digits) <= 10 and int(digits) < (declared.count or 0):
-                number = str(int(digits))  # ptxas takes `%r01` for `%r1`
+                number = str(int(digits))  # ptxas treats `%r01` as `%r1`
                 return declared, name[:end] + number + declared.unique[end:]
         return None

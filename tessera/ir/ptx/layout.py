@@ -1,7 +1,7 @@
-"""How many bytes a PTX variable takes, at what alignment, and the constants that it starts with.
+"""The size, alignment and initial constants of a PTX variable.
 
-In: a `ptx.Variable` of any state space but `.reg`. Out: its size, or None where only the linker
-or the launch knows it (`.extern .shared .b8 buffer[]`); pairs of byte offset and constant.
+In: a `ptx.Variable` of any state space except `.reg`. Out: its size in bytes, or None if only the
+linker or the launch knows it (`.extern .shared .b8 buffer[]`); pairs of byte offset and constant.
 
 Source: PTX ISA 9.0, section 5.4 (declarations: vectors, arrays, initialisers, alignment).
 """
@@ -23,12 +23,12 @@ def element_bytes(variable: ptx.Variable) -> int:
 
 
 def alignment(variable: ptx.Variable) -> int:
-    """The alignment declared, else the natural one: the size of an element."""
+    """The declared alignment, else the natural alignment: the size of an element."""
     return variable.align or element_bytes(variable)
 
 
 def size_bytes(variable: ptx.Variable) -> int | None:
-    """Bytes of the whole variable; None where a dimension is open and nothing closes it."""
+    """Bytes of the whole variable; None if an open dimension has no initialiser."""
     if None not in variable.dimensions:
         return element_bytes(variable) * prod(d for d in variable.dimensions if d is not None)
     if not isinstance(variable.initializer, ptx.InitializerList):
@@ -41,7 +41,7 @@ def size_bytes(variable: ptx.Variable) -> int | None:
 
 
 def packed_bytes(variables: Iterable[ptx.Variable]) -> int:
-    """Bytes that variables take one after the other, aligned, those of open size left out."""
+    """Bytes of consecutive aligned variables, without those of open size."""
     end = 0
     for variable in variables:
         size = size_bytes(variable)
@@ -62,7 +62,7 @@ def initial_elements(variable: ptx.Variable, size: int) -> Iterator[tuple[int, E
 
 
 def _lengths(variable: ptx.Variable, size: int) -> tuple[int, ...]:
-    """Lengths along each axis, a vector type being the last."""
+    """The lengths along each axis; a vector type is the last axis."""
     lengths = [d or 0 for d in variable.dimensions]
     if variable.vector is not None:
         lengths.append(variable.vector)

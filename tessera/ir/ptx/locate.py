@@ -1,7 +1,7 @@
 """Find the parts of a statement in the text again, so that a diagnostic can point at them.
 
-Records hold only where their statement starts. A diagnostic that wants to point at one operand, or
-at one name in it, scans that statement anew.
+Records hold only the start of their statement. A diagnostic that points at one operand, or at one
+name in it, scans the statement again.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def locate_parts(text: str, at: int) -> StatementParts:
 
 
 def opcode_span(module: ptx.Module, instruction: ptx.Instruction) -> Span | None:
-    """Where an instruction's opcode stands."""
+    """The position of an instruction's opcode."""
     if module.source is None or instruction.at < 0:
         return None
     return Span(module.source, *locate_parts(module.source.text, instruction.at).opcode)
 
 
 def operand_span(module: ptx.Module, instruction: ptx.Instruction, index: int) -> Span | None:
-    """Where an operand of an instruction stands."""
+    """The position of an operand of an instruction."""
     if module.source is None or instruction.at < 0:
         return None
     parts = locate_parts(module.source.text, instruction.at)
@@ -75,7 +75,7 @@ def operand_span(module: ptx.Module, instruction: ptx.Instruction, index: int) -
 
 
 def name_span(module: ptx.Module, at: int, name: str) -> Span | None:
-    """Where a name first stands in the statement that starts at an offset."""
+    """The first position of a name in the statement that starts at an offset."""
     if module.source is None or at < 0:
         return None
     for match in _TOKEN.finditer(module.source.text, at):

@@ -1,7 +1,7 @@
 """Print PTX records as PTX text that ptxas accepts.
 
-One statement per line, one declaration per name, comments gone. Printing what was parsed gives the
-same machine code, and parses back to an equal module.
+The text has one statement per line, one declaration per name, and no comments. A parsed module
+prints to text that gives the same machine code and parses back to an equal module.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _expression(constant: ptx.Constant) -> str:
 
 
 def _symbol_sum(constant: ptx.Constant) -> str:
-    """`symbol+4` with no parentheses: that is how ptxas wants it where a symbol is meant."""
+    """`symbol+4` without parentheses, which ptxas requires for symbols."""
     match constant:
         case ptx.Binary("+" | "-" as operator, left, right):
             return f"{_symbol_sum(left)}{operator}{print_operand(right)}"

@@ -1,4 +1,4 @@
-"""PTX syntax nodes: what a PTX file says, before anything is concluded from it.
+"""PTX syntax nodes: the contents of a PTX file, without conclusions.
 
 In: nothing. Out: frozen records that `frontend.ptx.read_ptx` builds and `ir.ptx.print_ptx` prints.
 The records keep the spelling of constants, so that printing shows what the user wrote, and
@@ -127,19 +127,19 @@ Initializer = Constant | InitializerList | InitializerField
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """`_`: a result that is thrown away, or an argument that is left out."""
+    """`_`: a discarded result, or an omitted argument."""
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """`!%p`: a predicate operand taken inverted."""
+    """`!%p`: an inverted predicate operand."""
 
     operand: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """`-%r`: a register operand taken negative (video instructions)."""
+    """`-%r`: a negated register operand (video instructions)."""
 
     operand: Name
 
@@ -200,7 +200,7 @@ Operand = Constant | Sink | Not | Negated | Pair | Vector | Offset | Address | S
 
 @dataclass(frozen=True, slots=True)
 class Opcode:
-    """`ld.global.v4.f32` taken apart at its dots; `::` stays inside a modifier."""
+    """`ld.global.v4.f32` split at its dots; `::` stays inside a modifier."""
 
     name: str
     modifiers: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Pragma:
-    """`.pragma "nounroll", ...;` with the quotes left off."""
+    """`.pragma "nounroll", ...;` without the quotes."""
 
     strings: tuple[str, ...]
     at: int = field(default=-1, compare=False, repr=False)
@@ -312,7 +312,7 @@ class TargetList:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`{ ... }`: a scope of its own; names declared inside may shadow outer ones."""
+    """`{ ... }`: a separate scope; names declared inside may shadow outer names."""
 
     statements: tuple[Statement, ...]
     at: int = field(default=-1, compare=False, repr=False)
@@ -411,7 +411,7 @@ class Module(WithDefinitions[Function]):
         return (item for item in self.items if isinstance(item, Variable))
 
     def span(self, at: int, length: int = 1) -> Span | None:
-        """Where a statement stands, or None for a module that was not read from text."""
+        """The position of a statement, or None for a module that was not read from text."""
         if self.source is None or at < 0:
             return None
         return Span(self.source, at, at + length)

@@ -40,17 +40,17 @@ def is_type(modifier: str) -> bool:
 
 
 def is_float(type: str) -> bool:
-    """Whether a type is a floating-point one, packed ones included."""
+    """Whether a type is a floating-point type, including packed types."""
     return type.startswith(("f", "bf", "tf", "e", "ue"))
 
 
 def type_bits(type: str) -> int:
-    """Bits of one value of a type (`f16x2` is one value); KeyError for what is no type."""
+    """Bits of one value of a type (`f16x2` is one value); KeyError if it is not a type."""
     return _SCALAR_BITS[type.removeprefix(".")]
 
 
 def type_width(type: str) -> int:
-    """Bytes that one value of a type takes in memory; KeyError for what is no type."""
+    """Bytes that one value of a type takes in memory; KeyError if it is not a type."""
     return (type_bits(type) + 7) // 8
 
 

@@ -1,4 +1,4 @@
-"""Bodies that are still text: most functions of a large module are never looked into.
+"""Bodies that are still text: most functions of a large module are never inspected.
 
 The reader of PTX checks that a body is well formed, and leaves it as text. `Function.body` is then
 an empty slot: the first access builds the body with `UnreadBody.build()` and keeps it. Equality,
@@ -22,33 +22,33 @@ _ONE_AT_A_TIME = threading.RLock()
 
 
 class UnreadBody(Protocol):
-    """A body that was found well formed and is still text."""
+    """A body that is well formed and still text."""
 
     def build(self) -> Statements:
         """Every statement of the body."""
 
     def sample(self) -> Statements | None:
-        """Statements that stand for all, or None where every one has to be looked at.
+        """Statements that represent all others, or None if every statement must be checked.
 
-        All declarations and labels, and of instructions that differ only in the numbers of
-        registers of one range, or in the label that they branch to, the first.
+        These are all declarations and labels, and the first of the instructions that differ only in
+        the numbers of registers of one range, or in the label that they branch to.
         """
 
 
 class WithUnreadBody:
-    """Fills the slot `body` of a function when it is first asked for."""
+    """Fills the slot `body` of a function on first access."""
 
     __slots__ = ("_unread",)
     _unread: UnreadBody | None
 
     def leave_unread(self, unread: UnreadBody) -> None:
-        """Let `body` be built when it is asked for; for the reader that has just made this."""
+        """Defer building `body` to its first access; for the reader that has just created this."""
         object.__setattr__(self, "_unread", unread)
         object.__delattr__(self, "body")
 
     @property
     def unread(self) -> UnreadBody | None:
-        """The body that nobody has asked for yet, if there is one."""
+        """The body that has not been accessed yet, if there is one."""
         try:
             return self._unread
         except AttributeError:

@@ -1,5 +1,5 @@
-"""What must hold of a PTX module beyond its grammar: the rules of ptxas.
+"""Rules for PTX modules beyond the grammar: the rules of ptxas.
 
 In: a module (`ir.ptx`), and the forms of opcodes (`ir.opcodes`). Out: diagnostics. `module` is the
-way in. Imported by `frontend.ptx` and `frontend.text`.
+entry point. Imported by `frontend.ptx` and `frontend.text`.
 """

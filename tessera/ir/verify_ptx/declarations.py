@@ -1,8 +1,8 @@
-"""What must hold of declarations and calls: version and targets, variables, directives, arguments.
+"""Rules for declarations and calls: version and targets, variables, directives, arguments.
 
-In: a declaration and where it is, or a call and the functions there are. Out: what is wrong with
-it, as diagnostics, or in words where the caller knows the place. The rules are those of ptxas 13;
-what only matters to a linker is left alone.
+In: a declaration and its place, or a call and the functions of the module. Out: faults as
+diagnostics, or as text if the caller knows the position. The rules are those of ptxas 13; rules
+that matter only to a linker are not checked.
 
 Source: PTX ISA 9.0, sections 5.1 (state spaces), 5.2 (types), 5.4 (variables), 7 (calls), 11
 (directives).
@@ -32,7 +32,7 @@ from tessera.ir.verify_ptx.names import operand_word
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 _WITH_VALUE = frozenset({"global", "const"})
-# How many values the directives of a kernel take; others are not for kernels.
+# The number of values of each directive of a kernel; other directives are not for kernels.
 DIRECTIVE_VALUES = {
     "maxntid": (1, 3),
     "reqntid": (1, 3),
@@ -99,7 +99,7 @@ def _unknown_target(module: ptx.Module, name: str, is_new: bool) -> Diagnostic:
 
 
 def _place(module: ptx.Module, directive: str) -> Span | None:
-    """Where the first directive of a name stands."""
+    """The position of the first directive with a name."""
     if module.source is None:
         return None
     return name_span(module, module.source.text.find(directive), directive)
@@ -268,7 +268,7 @@ def call_faults(
     functions: Mapping[str, ptx.Function],
     kinds: Mapping[str, str],
 ) -> Iterator[Diagnostic]:
-    """Hold a direct call against the function that it names."""
+    """Check a direct call against the function that it names."""
     groups = [index for index, o in enumerate(call.operands) if isinstance(o, ptx.Group)]
     first = 1 if groups[:1] == [0] else 0
     target = call.operands[first] if first < len(call.operands) else None

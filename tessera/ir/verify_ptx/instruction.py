@@ -1,9 +1,9 @@
-"""What must hold of one instruction: opcode, modifiers, the shapes and types of operands, targets.
+"""Rules for one instruction: opcode, modifiers, the shapes and types of operands, targets.
 
 In: an instruction of a module, with the words for its operands (`names`). Out: at most one
-diagnostic. `instruction_fault` depends only on the opcode and on what kind of operand stands where,
-never on names; `form_fault` compares modifiers and types with the forms of the opcode in
-`opcodes.families`. What was found good is remembered from module to module.
+diagnostic. `instruction_fault` depends only on the opcode and on the kinds of its operands, never
+on names; `form_fault` compares modifiers and types with the forms of the opcode in
+`opcodes.families`. Valid combinations are remembered across modules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tessera.ir.ptx.types import is_type
 _IN_WORDS = {"#i": "an integer", "#f": "a float", "#d": "a float", ":": "a label"}
 _TAKE_SPECIAL = frozenset({"mov", "cvt"})
 UNDOCUMENTED = frozenset({"cctl"})
-"""Opcodes that ptxas takes and the ISA does not describe; so are those that start with `_`."""
+"""Opcodes that ptxas accepts but the ISA does not describe, like those that start with `_`."""
 
 LONGEST_COMPARED = 200
 _CONSTANTS = (ptx.Integer, ptx.Float, ptx.Unary, ptx.Binary, ptx.Conditional, ptx.Cast)
@@ -54,7 +54,7 @@ _BRACKETED = (
 
 
 def close_matches(name: str, known: Iterable[str], cutoff: float) -> list[str]:
-    """The known name most like this one, if any; long names are not compared, for their cost."""
+    """The most similar known name, if any; long names are not compared because of the cost."""
     if len(name) > LONGEST_COMPARED:
         return []
     return difflib.get_close_matches(name, known, 1, cutoff)
@@ -200,7 +200,7 @@ def _unfit(
 
 
 def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
-    """Where a modifier stands in an opcode."""
+    """The position of a modifier in an opcode."""
     if opcode is None:
         return None
     word = modifier.removesuffix("]")

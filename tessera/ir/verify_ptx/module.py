@@ -1,8 +1,8 @@
-"""What must hold of a PTX module beyond its grammar: names, labels, operand counts, directives.
+"""Rules for a PTX module beyond its grammar: names, labels, operand counts, directives.
 
 In: a module. Out: diagnostics; errors mean that ptxas would refuse it. Names follow PTX's
-scopes: a block's declarations and labels are its own, an inner name shadows an outer one, labels
-may be used before they stand, everything else only after it is declared.
+scopes: declarations and labels belong to their block, an inner name shadows an outer name, labels
+may be used before they appear, and everything else only after it is declared.
 
 Where a module's version is newer than `NEWEST_VERSION`, an unknown special register, directive,
 opcode or modifier is only a warning: it may have come with that version. In all others it is an
@@ -102,7 +102,7 @@ class _Verifier:
                 pass
 
     def add(self, diagnostic: Diagnostic) -> None:
-        """Keep a finding; after `MAX_ERRORS` errors the rest of the module is left alone."""
+        """Keep a finding; after `MAX_ERRORS` errors the rest of the module is not checked."""
         self.diagnostics.append(diagnostic)
         self.errors += diagnostic.severity is Severity.ERROR
         if self.errors >= MAX_ERRORS:
@@ -134,7 +134,7 @@ class _Verifier:
         return None if same_range is None else same_range[1]
 
     def earlier_global(self, variable: ptx.Variable) -> int | None:
-        """Where a module variable is declared already, in a way that a linker cannot join."""
+        """The position of an earlier declaration that a linker cannot merge with this variable."""
         name = variable.name
         earlier = self.variables.get(name)
         at = self.globals.names.get(name)
@@ -182,7 +182,7 @@ class _Verifier:
             self.block(function.body or (), outer)
 
     def is_clean(self, sample: tuple[ptx.Statement, ...], outer: NameScope) -> bool:
-        """Whether the statements that stand for all of an unread body have nothing wrong."""
+        """Whether the sampled statements of an unread body have no faults."""
         trial = copy.copy(self)  # what is found good stays good for the next function
         trial.diagnostics, trial.scopes = [], []
         trial.unknown_opcodes = set(self.unknown_opcodes)
@@ -194,7 +194,7 @@ class _Verifier:
         return not trial.diagnostics
 
     def check_prototype(self, function: ptx.Function) -> None:
-        """Hold a function against an earlier declaration of its name."""
+        """Check a function against an earlier declaration of its name."""
         earlier = self.functions.get(function.name)
         if earlier is None and function.name in self.variables:
             at = self.variables[function.name].at
@@ -249,7 +249,7 @@ class _Verifier:
         self.forget()
 
     def forget(self) -> None:
-        """Names may mean something else from here on."""
+        """Clear cached results, because names may change their meaning from here on."""
         self.good.clear()
         self.known.clear()
         self.kinds.clear()
@@ -273,12 +273,12 @@ class _Verifier:
     # --- instructions ---------------------------------------------------------------------
 
     def words(self, operands: tuple[ptx.Operand, ...]) -> tuple[str, ...]:
-        """What kinds of operands these are."""
+        """The words for the kinds of operands."""
         known = self.known
         return tuple([operand_word(operand, known) for operand in operands])
 
     def check_guard(self, guard: ptx.Guard, instruction: ptx.Instruction) -> None:
-        """The register of a guard is declared, and a predicate."""
+        """Check that the register of a guard is declared and is a predicate."""
         self.check_names((ptx.Name(guard.register),), instruction, guard)
         kind = self.known.get(guard.register)
         if kind not in (None, "pred", "%pred", "?"):
@@ -305,7 +305,7 @@ class _Verifier:
         if diagnostic.code == "TSR1025":
             name = str(instruction.opcode)
             if name in self.unknown_opcodes:
-                return  # one of a name is enough
+                return  # one report per name is enough
             self.unknown_opcodes.add(name)
         else:
             good.discard(id(instruction.opcode))  # every such instruction is reported
@@ -333,7 +333,7 @@ class _Verifier:
             self.good.add(id(shared))
 
     def kind(self, name: str) -> str | None:
-        """The word for a name in scope; None where it is not declared."""
+        """The word for a name in scope; None if it is not declared."""
         for scope in reversed(self.scopes):
             kind = scope.kind(name)
             if kind is not None:

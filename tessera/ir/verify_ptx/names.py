@@ -1,8 +1,8 @@
-"""Names and operands of a function: where each is declared, and what kind of operand it is.
+"""Names and operands of a function: the position of each declaration, and the kind of each operand.
 
-In: declarations, and operands with the names in scope. Out: places, and words as
-`opcodes.operand_types` has them. Instructions with the same opcode and the same words are right or
-wrong together, so that each combination is looked at once.
+In: declarations, and operands with the names in scope. Out: positions, and the words that
+`opcodes.operand_types` defines. Instructions with the same opcode and the same words are all valid
+or all invalid, so each combination is checked once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 LABEL = ":"
 FUNCTION = "()"
 _DIGITS = "0123456789"
-# Constants that hold no symbol.
+# Constants without a symbol.
 _NUMBERS = frozenset({ptx.Integer, ptx.Float})
 
 
 def variable_kind(variable: ptx.Variable, *, is_input: bool = False) -> str:
-    """The word for a variable: its type if it is a register, else the space that it is in."""
+    """The word for a variable: its type if it is a register, else its state space."""
     if variable.space == "reg":
         if variable.dimensions:
             return "?"
@@ -45,7 +45,7 @@ def special_kind(name: str) -> str | None:
 
 
 def operand_word(operand: ptx.Operand, kinds: Mapping[str, str]) -> str:
-    """The word for an operand, `?` where nothing is said about it."""
+    """The word for an operand; `?` for an operand that is not checked."""
     kind = type(operand)
     if kind is ptx.Name:
         return _name_word(operand, kinds)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def _name_word(name: ptx.Name, kinds: Mapping[str, str]) -> str:
 
 
 class NameScope:
-    """Single names with their place and kind, register ranges by prefix, and labels."""
+    """Single names with their position and kind, register ranges by prefix, and labels."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -108,7 +108,7 @@ class NameScope:
         self.labels: dict[str, int] = {}
 
     def declared(self, name: str) -> int | None:
-        """Where a name is declared in this block, if it is."""
+        """The position of a name's declaration in this block, or None."""
         place = self.names.get(name)
         if place is not None or not self.ranges:
             return place
@@ -116,7 +116,7 @@ class NameScope:
         return None if span is None else span[1]
 
     def kind(self, name: str) -> str | None:
-        """The word for a name of this block (`operand_word`), if it is one."""
+        """The word for a name of this block (`operand_word`), or None."""
         kind = self.kinds.get(name)
         if kind is not None:
             return kind

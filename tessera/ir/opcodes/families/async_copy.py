@@ -1,7 +1,7 @@
 """Asynchronous copies (PTX ISA 9.0, sections 9.7.9.25 and 9.7.9.27).
 
 The order of the state spaces in an opcode is destination, source. Reads and writes happen some
-time after the instruction; the mbarrier or the group says when they are over.
+time after the instruction; the mbarrier or the group signals when they are complete.
 """
 
 TABLE = """
