@@ -1,4 +1,4 @@
-"""What `tessc check` says about a plan that was proved: what was proved, and how much.
+"""The report of `tessc check` on a proved plan: what was proved, and how much.
 
 In: an `OpenPlan`. Out: text for people, JSON for programs.
 """
@@ -101,7 +101,7 @@ def check_json(opened: OpenPlan) -> str:
 
 
 def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
-    """The document for a plan that is not proved."""
+    """The document for a plan that could not be proved."""
     listed = [to_json(diagnostic) for diagnostic in diagnostics]
     value: dict[str, object] = {
         "schema": SCHEMA,
@@ -113,7 +113,7 @@ def refusal_json(name: str, diagnostics: Iterable[Diagnostic]) -> str:
 
 
 def _counts(trace: LoweredTrace) -> dict[str, int]:
-    """What one request does; transfers between devices, not those of the host."""
+    """The operations of one request; transfers are those between devices, not with the host."""
     operations = [queued.operation for program in trace.programs for queued in program.operations]
     between = [
         transfer for transfer in trace.transfers if HOST not in (transfer.source, transfer.target)

@@ -19,7 +19,7 @@ LIMIT = 20
 
 _TAB = 4
 _WINDOW = 100  # characters of a line that are shown at most
-_BEFORE = 40  # of which in front of the label
+_BEFORE = 40  # of these, characters before the label
 _ELLIPSIS = "..."
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
@@ -64,7 +64,7 @@ def at_most(diagnostics: Sequence[Diagnostic], limit: int = LIMIT) -> tuple[Diag
 
 
 def render_full(diagnostics: Iterable[Diagnostic], color: bool = False, limit: int = LIMIT) -> str:
-    """All of them in full, a blank line between two, ending in a line that counts the rest."""
+    """All diagnostics in full, separated by blank lines; the last line counts the rest."""
     ordered = in_order(diagnostics)
     shown = at_most(ordered, limit)
     parts = [full(diagnostic, color) for diagnostic in shown]
@@ -84,7 +84,7 @@ def render_concise(diagnostics: Iterable[Diagnostic], limit: int = LIMIT) -> str
 
 
 def render_json(diagnostics: Iterable[Diagnostic]) -> str:
-    """One JSON object per line, all of them."""
+    """All diagnostics, one JSON object per line."""
     return "\n".join(json.dumps(to_json(diagnostic)) for diagnostic in in_order(diagnostics))
 
 
@@ -128,7 +128,7 @@ def full(diagnostic: Diagnostic, color: bool = False) -> str:
 
 
 def safe(text: str) -> str:
-    """Text of the user's, with what would not print or would steer the terminal replaced."""
+    """User text, with characters replaced that would not print or would steer the terminal."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_visible, text))
@@ -262,7 +262,7 @@ def _shown_line(row: _Row) -> str:
 
 
 def _marker(row: _Row, paint: _Paint, tone: str) -> str:
-    """Blanks up to the label, then carets or dashes under it, then what it says."""
+    """Blanks up to the label, then carets or dashes under it, then its text."""
     text = row.label.span.source.text
     at = min(max(row.label.span.start, row.start), row.end)
     stop = min(max(row.label.span.end, at), row.end)
@@ -287,7 +287,7 @@ def _expand(text: str, column: int) -> str:
 
 
 def columns_of(text: str) -> int:
-    """How many columns a terminal gives to a text: 2 for wide characters, 0 for combining."""
+    """The number of terminal columns of a text: 2 for wide characters, 0 for combining ones."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len  # few texts need it

@@ -102,7 +102,7 @@ def cause_steps(causes: Sequence[Cause]) -> Iterator[tuple[Cause, Cause | None]]
 
 
 def cause_row(cause: Cause, last: Cause | None) -> tuple[str, ...]:
-    """What a change does to rate and latency, as a row."""
+    """The effect of a change on rate and latency, as a row."""
     rate = 1e9 / cause.period_ns if cause.period_ns > 0 else 0.0
     before = 0.0 if last is None or last.period_ns <= 0 else 1e9 / last.period_ns
     return (
@@ -115,7 +115,7 @@ def cause_row(cause: Cause, last: Cause | None) -> tuple[str, ...]:
 
 
 def moved_title(found: PlanDiff) -> str:
-    """How many steps moved."""
+    """The number of steps that moved."""
     count = sum(len(move.steps) for move in found.moves)
     if count:
         return f"{amount(count, 'step')} moved, {found.stayed} stay:"
@@ -123,7 +123,7 @@ def moved_title(found: PlanDiff) -> str:
 
 
 def move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
-    """Steps that went from one device to another, as a row."""
+    """Steps that moved from one device to another, as a row."""
     listed = ", ".join(f"k{step}" for step in move.steps[:_MOST_STEPS])
     more = len(move.steps) - _MOST_STEPS
     which = f"{listed} and {more} more" if more > 0 else listed
@@ -132,7 +132,7 @@ def move_row(found: PlanDiff, move: MovedSteps) -> tuple[str, ...]:
 
 
 def retimed_row(found: PlanDiff, row: Retimed) -> tuple[str, ...]:
-    """Steps that stay and take another time, as a row."""
+    """Steps that keep their device and take another time, as a row."""
     first, second = row.sources
     times = first if first == second else f"{first}, now {second}"
     name = _named(found, row.trace, row.family)
@@ -183,7 +183,7 @@ def _cut(lines: list[str], count: int) -> Iterator[str]:
 
 
 def diff_json(found: PlanDiff) -> str:
-    """All of it for a program."""
+    """The differences for a program."""
     value = {
         "schema": SCHEMA,
         "first": found.names[0],

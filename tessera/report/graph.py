@@ -23,7 +23,7 @@ _LONGEST_REGION = 60
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What a step does to one buffer: bytes, and how many of them for certain."""
+    """The bytes of one buffer that a step accesses, and how many of them for certain."""
 
     buffer: GraphBuffer
     reads: int
@@ -32,7 +32,7 @@ class Total:
 
 
 class Totals:
-    """The totals of the nodes of a graph; launches of one pattern share regions, and so sizes."""
+    """The totals of the nodes of a graph; launches of one pattern share regions and sizes."""
 
     def __init__(self, graph: KernelGraph) -> None:
         self.graph = graph
@@ -99,7 +99,7 @@ def graph_blocks(graph: KernelGraph) -> Iterator[str]:
 
 
 def _need_rows(graph: KernelGraph) -> Iterator[str]:
-    """What kernels ask of the machine, once each, at the first step that does."""
+    """Requirements of kernels on the machine, each once, at the first step that has it."""
     seen: set[tuple[str, Wording]] = set()
     for node in graph.nodes:
         for need in node.needs:
@@ -171,7 +171,7 @@ def _at(span: object) -> str:
 
 
 def why_text(graph: KernelGraph, source: int, target: int) -> str:
-    """Every edge between two steps with the accesses behind it."""
+    """Every edge between two steps, with the accesses that cause it."""
     edges = list(graph.edges_between(source, target))
     head = f"#{source} {graph.nodes[source].name} -> #{target} {graph.nodes[target].name}"
     if not edges:

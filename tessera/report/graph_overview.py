@@ -70,7 +70,7 @@ def _chain(graph: KernelGraph) -> int:
 
 
 def _indirect(graph: KernelGraph) -> str:
-    """Which steps use addresses or indices from memory, and on which buffers."""
+    """The steps that use addresses or indices from memory, and on which buffers."""
     kinds: dict[str, set[int]] = {}
     reached: dict[str, Counter[str]] = {}
     for node in graph.nodes:

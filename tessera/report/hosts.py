@@ -1,4 +1,4 @@
-"""What `tessc doctor --hosts` shows: hosts, the ways between them, and a matrix of links.
+"""The report of `tessc doctor --hosts`: hosts, the paths between them, and a matrix of links.
 
 In: a `HostsReport`. Out: text for people, JSON, and TOML for a machine file.
 """
@@ -22,7 +22,7 @@ _WAYS = (Column("from"), Column("to"), Column("latency"), Column("bandwidth"))
 
 
 def hosts_text(report: HostsReport, width: int | None = None) -> str:
-    """The hosts, then the ways."""
+    """The hosts, then the paths between them."""
     rows = []
     for fact in report.facts:
         free = "" if fact.free_bytes is None else f", {format_bytes(fact.free_bytes)} free"
@@ -46,7 +46,7 @@ def hosts_text(report: HostsReport, width: int | None = None) -> str:
 
 
 def _clock(fact: HostFacts) -> str:
-    """How far a host's clock is off the driver's; empty if that is little."""
+    """The offset of a host's clock from the driver's; empty if it is small."""
     if abs(fact.clock_ahead_s) < _CLOCK_S:
         return ""
     way = "ahead" if fact.clock_ahead_s > 0 else "behind"

@@ -69,7 +69,7 @@ def _checkup_rows(checkup: Checkup) -> Iterator[tuple[str, str]]:
 
 
 def cuda_version(number: int) -> str:
-    """A version as the driver counts it, as people write it: 12040 is 12.4."""
+    """A version number of the driver as people write it: 12040 is 12.4."""
     return f"{number // 1000}.{number % 1000 // 10}"
 
 

@@ -1,4 +1,4 @@
-"""What `tessc analyze` shows first: one screen about a file, whatever its size.
+"""The overview of `tessc analyze`: one screen about a file, whatever its size.
 
 In: a `driver.analyze.Report`. Out: text. Of a trace: its size, what waits for what, what is pinned
 or goes by addresses from memory, warnings by kind, and the kernels by family (`graph_overview`). Of
@@ -79,7 +79,7 @@ def _buffers(summary: ProgramSummary) -> str:
 
 
 def _warnings(diagnostics: Iterable[Diagnostic]) -> str:
-    """Findings that are no errors, by kind."""
+    """Findings that are not errors, by kind."""
     by_code: dict[str, list[Wording]] = {}
     for finding in diagnostics:
         if finding.severity is not Severity.ERROR:

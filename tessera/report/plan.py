@@ -1,9 +1,9 @@
-"""What people read about a plan: the machine, what went where and why, what limits it, and what
-else there is.
+"""The text report of a plan: the machine, the places of steps and why, what limits the plan, and
+the alternatives.
 
-In: a `PlanReport`. Out: text. Numbers that decide something stand beside what they are compared
-with: a step's time on every kind of GPU, a plan beside its baselines. Longer than 400 lines because
-the report is one text, whose blocks stand here in the order of the text.
+In: a `PlanReport`. Out: text. Numbers that decide something are shown beside those they are
+compared with: a step's time on every kind of GPU, a plan beside its baselines. Longer than 400
+lines because the report is one text, whose blocks are here in the order of the text.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _verdict(report: PlanReport) -> Iterator[str]:
 
 
 def _nearness(plan: Plan) -> str:
-    """How far from the best the plan may be; a bound of 0 proves nothing."""
+    """How far from the optimum the plan may be; a bound of 0 proves nothing."""
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
     return f"proven within {plan.gap:.2%} of the best"
@@ -148,7 +148,7 @@ def _doubt(report: PlanReport) -> Iterator[str]:
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
-    """Replicas and memory; those that differ only in their devices in one line."""
+    """Replicas and memory; replicas that differ only in their devices share a line."""
     alike: dict[tuple[str, tuple[str, ...]], list[Replica]] = {}
     for replica in plan.replicas:
         loads = tuple(_device_load(replica, device) for device in replica.lowered.devices)
@@ -225,7 +225,7 @@ def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str])
 
 
 def _excluded(report: PlanReport) -> Iterator[str]:
-    """Where steps cannot run, and why; one line per reason."""
+    """The devices on which steps cannot run, and why; one line per reason."""
     refused: dict[tuple[str, Wording], dict[str, None]] = {}
     for costs in report.setting.costs:
         for step in costs.steps:
@@ -316,7 +316,7 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
 
 
 def _names(names: Sequence[str]) -> str:
-    """Some names, or the first and the last of many."""
+    """All names if there are few, else the first and the last."""
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
 
 
@@ -332,7 +332,7 @@ def explained(cost: Duration | Barred) -> str:
 
 
 def explain_text(report: PlanReport, step: str, width: int | None = None) -> str:
-    """Why a step is where it is, in every replica."""
+    """Why a step is on its device, in every replica."""
     reasons = explain_step(report.setting, report.decision, step)
     lines = (line for step_reason in reasons for line in _reason(report, step_reason))
     return fitted("\n" + "\n".join(lines) + "\n", width)
@@ -401,7 +401,7 @@ def _graph(report: PlanReport, step_reason: StepReason) -> KernelGraph:
 
 
 def launch_text(plan: Plan) -> str:
-    """The launch programs of all replicas, as they stand in the plan file."""
+    """The launch programs of all replicas, as in the plan file."""
     lines: list[str] = []
     for number, replica in enumerate(plan.replicas):
         lines.append(

@@ -53,7 +53,7 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
 
 
 def _plain(value: object) -> object:
-    """Enumerations by their value, everything else that JSON lacks by its text."""
+    """Enumerations as their value, everything else that JSON lacks as its text."""
     return getattr(value, "value", None) or str(value)
 
 

@@ -1,4 +1,4 @@
-"""What `tessc run` shows of a plan that ran: text for people, JSON for programs."""
+"""The report of `tessc run` on a plan: text for people, JSON for programs."""
 
 from __future__ import annotations
 

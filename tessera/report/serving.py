@@ -1,4 +1,4 @@
-"""What requests for text took, simulated or measured: text for people, JSON for programs."""
+"""The report on requests for text, simulated or measured: text for people, JSON for programs."""
 
 from __future__ import annotations
 

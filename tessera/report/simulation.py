@@ -133,7 +133,7 @@ def _served(report: SimulationReport) -> list[tuple[str, str]]:
 
 
 def asked_rate(report: SimulationReport) -> float:
-    """The mean rate at which requests come; 0 if they come all at once."""
+    """The mean arrival rate of requests; 0 if all arrive at once."""
     if report.arrivals is None or len(report.arrivals.requests) < 2:
         return 0.0
     span = report.arrivals.span_ns / report.options.speed

@@ -5,8 +5,8 @@ terminal, no line is wider: texts are wrapped, names lose their middle, and a ta
 wide even then is shown as a list of its rows. Without one, for a file or a pipe, every row is one
 line and nothing is cut. Numbers are never cut.
 
-Cells are text and nothing else: no markup, no colours, and what would steer the terminal is
-replaced. Columns are counted by `rich.cells`; why not drawn by `rich.table` is in
+Cells are plain text: no markup, no colours, and characters that would steer the terminal are
+replaced. `rich.cells` counts columns; the reason not to use `rich.table` is in
 `docs/developer/decisions/0014-tables-by-our-own-layout.md`.
 """
 
@@ -27,7 +27,7 @@ _WORD = re.compile(r"\s*\S+")
 
 
 class Fit(Enum):
-    """What happens to the cells of a column where the table is too wide."""
+    """What happens to the cells of a column if the table is too wide."""
 
     KEEP = "keep"
     WRAP = "wrap"
@@ -36,7 +36,7 @@ class Fit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """How to show a column: under which title, on which side, at least how wide."""
+    """How to show a column: its title, its alignment, its least width."""
 
     title: str = ""
     fit: Fit = Fit.KEEP
@@ -94,7 +94,7 @@ def item(text: str, width: int | None = None, *, indent: int = 0, hanging: int =
         return [" " * indent + text]
     first, *rest = wrapped(text, _room(width) - indent)
     if rest:
-        # What does not fit the first line gets less room, so it is divided again.
+        # Text after the first line has less room, so it is divided again.
         rest = wrapped(text[len(first) :].lstrip(), _room(width) - indent - hanging)
     return [" " * indent + first, *(" " * (indent + hanging) + line for line in rest)]
 
@@ -102,7 +102,7 @@ def item(text: str, width: int | None = None, *, indent: int = 0, hanging: int =
 def fitted(text: str, width: int | None = None) -> str:
     """A whole text: names in it cannot steer the terminal, and long lines are divided.
 
-    What does not fit a line goes on in the next, a little further right than the line begins.
+    Text that does not fit a line continues in the next, indented a little further.
     """
     lines = text.split("\n")
     if width is None:
@@ -210,7 +210,7 @@ def _narrowed(
 def _lines_of(
     columns: Sequence[Column], row: Sequence[str], widths: Sequence[int], *, is_head: bool
 ) -> Iterator[Sequence[str]]:
-    """A row as lines: more than one where a cell is wrapped."""
+    """A row as lines: more than one if a cell is wrapped."""
     if all(columns_of(cell) <= width for cell, width in zip(row, widths, strict=True)):
         yield row
         return

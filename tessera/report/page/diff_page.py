@@ -26,7 +26,7 @@ from tessera.report.table import Column
 
 
 def diff_page(found: PlanDiff) -> Page:
-    """All of it to look at."""
+    """The page of a diff."""
     sections = [_words(found)]
     if not found.is_equal:
         sections += _tables(found)

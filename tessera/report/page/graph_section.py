@@ -1,8 +1,8 @@
 """The section that draws a kernel graph: steps, edges, accesses, places, times, layers.
 
 In: a `GivenTrace`, and the plan that places it, if there is one. Out: a `PageSection` of columns of
-numbers that index tables of texts: names, regions and PTX lines stand once, however many steps
-share them. Only those PTX lines are there that accesses name.
+numbers that index tables of texts: names, regions and PTX lines appear once, however many steps
+share them. Only PTX lines that accesses name are included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tessera.report.page.given import Given, GivenTrace
 from tessera.report.page.model import PageSection
 
 ROWS, EDGES = 170, 500
-"""What a view of the graph draws at most; the rest is a matter of scrolling, or of a sentence."""
+"""Most rows and edges that a view of the graph draws; the rest is scrolled to or summed up."""
 
 CLASSES = ("direct", "indexed", "pointer", "pinned")
 _KINDS = (AccessKind.READ, AccessKind.WRITE, AccessKind.ATOMIC)
@@ -36,7 +36,7 @@ _MOST_EDGES = 400_000
 
 
 class NumberedTable:
-    """Distinct values, numbered in the order in which they come. Mutable."""
+    """Distinct values, numbered in the order in which they are added. Mutable."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -191,7 +191,7 @@ def _fold(fold: Fold) -> list[object]:
 
 
 def _launches(program: Program | None) -> list[object]:
-    """Grid and block of each step, each shape once; null for what is no launch."""
+    """Grid and block of each step, each shape once; null for a step that is not a launch."""
     if program is None:
         return []
     shapes = NumberedTable()

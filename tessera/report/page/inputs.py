@@ -194,7 +194,7 @@ class _Reader:
 
 
 def _source(path: str) -> Source:
-    """The text of a file. Pages are read by themselves: as text they would be another language."""
+    """The text of a file. Pages are read separately: as text they would be another language."""
     if path != STDIN and os.path.isfile(path):
         try:
             with open(path, "rb") as stream:
@@ -220,7 +220,7 @@ def _json_of(source: Source) -> dict[str, object]:
 
 
 def _first_line(text: str) -> str:
-    """The first line that is no comment."""
+    """The first line that is not a comment."""
     lines = (line.strip() for line in text[:65536].split("\n"))
     return next((line for line in lines if line and not line.startswith("//")), "")
 

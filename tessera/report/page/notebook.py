@@ -1,4 +1,4 @@
-"""What a notebook shows of a record: the report page, in a frame of its own.
+"""The view of a record in a notebook: the report page, in a frame of its own.
 
 In: a `Report`, a `Plan` or a `KernelGraph`. Out: HTML. The page has its own scripts and its own
 rules on what it may load, so it must be a document by itself: an `iframe` with all of it inside.

@@ -1,7 +1,7 @@
-"""Where steps and bytes went: work per device, memory per card, load per link.
+"""Where steps and bytes are placed: work per device, memory per card, load per link.
 
 In: a `Plan`. Out: a `PageSection`. Memory is that of the areas of the launch programs, by what they
-hold; the load of a link is what the transfers of one request bring over it.
+hold; the load of a link is that of the transfers of one request.
 """
 
 from __future__ import annotations

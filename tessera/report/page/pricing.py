@@ -1,9 +1,9 @@
 """Durations of every step on every GPU, also where the plan did not place it.
 
 In: `Given` with the programs of its traces. Out: the same with `machine` and costs. A plan keeps
-the time of a step on its own device only. The others are worked out again, by the same rules and
-with the profiles that are given. GPUs that a machine file made up are left out: a plan does not
-say what they are like. Without a plan the machine is that of the profiles.
+the time of a step on its own device only. The other times are computed again, by the same rules and
+with the given profiles. GPUs that only a machine file defines are left out, because a plan does not
+describe them. Without a plan, the machine is that of the profiles.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def check_related(given: Given) -> Given:
 
 
 def check_placed(given: Given, number: int, trace: GivenTrace) -> None:
-    """The trace inside a plan is the one that the plan says it is, and every step is placed."""
+    """Check that the trace inside a plan has the plan's digest, and that every step is placed."""
     assert given.plan is not None
     planned = given.plan.traces[number]
     placed = [own for r in given.plan.replicas for own in r.traces if own.trace == number]

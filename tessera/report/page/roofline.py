@@ -1,8 +1,8 @@
-"""How near the steps come to what their GPUs can do, and where predicted and measured differ.
+"""How close steps come to the limits of their GPUs, and where predicted and measured differ.
 
 In: `Given` with priced steps. Out: a `PageSection`. Per device: every kernel as a point of its
 operations per byte and its speed, below the roof of memory and arithmetic. The speed of light of a
-step is what the data sheet says that its bytes or its operations take at least, each byte once.
+step is the least time for its bytes or its operations by the data sheet, each byte once.
 """
 
 from __future__ import annotations

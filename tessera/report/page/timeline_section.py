@@ -2,8 +2,8 @@
 
 In: a `GivenTimeline`. Out: a `PageSection` of columns. Transfers are joined to what they came from
 and went to: a launch, the send, the receive, a launch. Gaps of a compute queue say what it waited
-for, as far as the timeline shows that. Very many spans are merged where they are too short to be
-seen.
+for, as far as the timeline shows that. If there are very many spans, those too short to be seen are
+merged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Throughput, latency and cost against each other, what limits the plan, and what would help.
 
-In: a plan, what `tessc plan --json` said of it, and what following it found. Out: a `PageSection`.
+In: a plan, its `tessc plan --json` report, and the results of following it. Out: a `PageSection`.
 """
 
 from __future__ import annotations
