@@ -126,7 +126,7 @@ def compare_bytes(outcome: Outcome, prepared: Prepared) -> int:
 
 
 def _references(prepared: Prepared) -> tuple[list[OneDeviceRun], Callable[[], None]]:
-    """What runs the requests of each replica on one device, the same for all."""
+    """Runs of the requests of each replica on one device, the same for all replicas."""
     models = models_of(prepared.opened, prepared.materials)
     if prepared.choice.backend == "cpu":
         return [
@@ -189,7 +189,7 @@ def measure_durations(shop: Workshop, trace: str) -> Row:
 
 
 def keep_profile(shop: Workshop, model: str, measured: Row) -> str:
-    """The file of a profile, for plans."""
+    """Write a profile to a file, for plans."""
     path = shop.folder / f"{model}.profile.json"
     path.write_text(profile_text(measured), "utf-8")
     return str(path)
