@@ -95,7 +95,7 @@ def _copy(runner: SliceState, step: Step, mask: Mask) -> bool:
 
 
 def _content(fields: dict[Field, int]) -> bytes | None:
-    """The bytes of a map all of whose fields are set."""
+    """The bytes of a map if all of its fields are set, else None."""
     if any((name, 0) not in fields for name in _ONCE):
         return None
     axes = fields["rank", 0] + 1

@@ -135,7 +135,7 @@ def _is_small(numbers: Words) -> Flags:
 
 
 def _tested(runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: Evaluate) -> Results:
-    """Of a comparison, a minimum or a maximum."""
+    """The results of a comparison, a minimum or a maximum."""
     first, second = values[0], values[1]
     results = evaluate(step, values)
     open_ = ~_comparable(runner, first, second) | are_neighbours(runner, first, second)
@@ -157,7 +157,7 @@ def _tested(runner: SliceState, step: Step, values: Sequence[Lanes], evaluate: E
 
 
 def _comparable(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
-    """Where the order of two values depends on no address."""
+    """The threads in which the order of two values depends on no address."""
     if max(first.kind, second.kind) > MIXED:
         return np.zeros((1, 1), dtype=np.bool_)
     zones = [runner.scene.zones.decode(value.low())[0] for value in (first, second)]
@@ -245,7 +245,7 @@ def _leaves(runner: SliceState, first: Lanes, second: Lanes) -> bool:
 
 
 def are_neighbours(runner: SliceState, first: Lanes, second: Lanes) -> Flags:
-    """Where two values are in different variables of local memory."""
+    """The threads whose two values are in different variables of local memory."""
     (zone, place), (other_zone, other) = map(runner.scene.zones.decode, (first.start, second.start))
     numbers, others = _variables(runner, place), _variables(runner, other)
     apart: Flags = (zone == LOCAL) & (other_zone == LOCAL) & (numbers != others)

@@ -36,7 +36,7 @@ _LOCAL_SPACES = frozenset({"local", "param", "param::entry", "param::func"})
 
 
 class StepRunner(SliceState):
-    """What each instruction does to the registers."""
+    """Executes instructions on the registers."""
 
     # --- steps -----------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ class StepRunner(SliceState):
             self.write(step, name, lanes.unknown(1, step.index), mask)
 
     def _elect(self, step: Step, mask: Mask) -> None:
-        """One thread of each warp; which one is not known."""
+        """`elect.sync`: one thread of each warp is elected, and it is unknown which."""
         members = self.value(step.instruction.operands[1], 32, step.index)
         self.elections += 1
         elected = elect(members, mask.sure, mask.may, self.scene.threads, self.elections)
@@ -276,7 +276,7 @@ class StepRunner(SliceState):
 
 @lru_cache(maxsize=8)
 def _source_table(code: KernelCode) -> dict[int, tuple[tuple[ptx.Operand | Lanes, int], ...]]:
-    """What is known of operands, for all runs of one kernel; they add to it."""
+    """The cache of operands of a kernel, shared by all its runs, which add to it."""
     return {}
 
 

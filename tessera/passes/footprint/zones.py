@@ -4,13 +4,13 @@ The analysis runs the address arithmetic of a kernel on numbers. So that an addr
 object it points into, every object gets a zone of its own: its made-up address, and 2**39 bytes on
 either side of it, so an index a little below an object is still seen as an offset into it.
 
-The addresses are drawn: 21 bits say which 2**42 bytes of the address space hold the zone, 32 more
-where in them it starts, at a multiple of 256. So a sum of addresses that leaves anything but one of
-them, once, lies in no zone, or, once in a million times, in the wrong one; with the addresses of
-another draw (`salt`) it lies elsewhere. Whoever has to be certain compares draws
+The addresses are drawn: 21 bits select the 2**42 bytes of the address space that hold the zone, and
+32 more bits select its start in them, at a multiple of 256. A sum of addresses that does not reduce
+to a single address lies in no zone or, once in a million times, in the wrong zone; with the
+addresses of another draw (`salt`) it lies elsewhere. Callers that have to be certain compare draws
 (`footprint.agreed_footprint`).
 
-The zones from `LOADED` on stand for what a load from shared memory gives (`shared_roots`).
+The zones from `LOADED` on stand for the results of loads from shared memory (`shared_roots`).
 
 An address outside all zones, or an interval that leaves its zone, points to nothing known. An
 unknown value keeps the address it was added to as its anchor: its zone is where it may point.
@@ -107,7 +107,7 @@ def _drawn(salt: int) -> list[int]:
 
 
 def _slots(pair: int) -> list[int]:
-    """Another part of the address space for every zone: a permutation of all parts."""
+    """A different part of the address space for every zone: a permutation of all parts."""
     numbers = np.arange(END, dtype=U64)
     mask = U64((1 << _SLOT_BITS) - 1)
     # Odd factors and shifted exclusive ors are invertible modulo 2**21: no two zones collide.
