@@ -24,7 +24,7 @@ IntegerSlopes = dict[Digit, Signed]
 
 
 class WholeForm(NamedTuple):
-    """Whole numbers: a start and a slope per digit; up to `span` more where data decides."""
+    """Whole numbers: a start and a slope per digit, plus up to `span` if data decides."""
 
     start: Signed
     slopes: IntegerSlopes
