@@ -182,7 +182,10 @@ def in_crowds(costs: Costs, crowds: Sequence[Crowd]) -> Costs:
 
 
 def bar_endless(costs: Costs) -> Costs:
-    """The costs with steps barred from devices where they would take more than an hour."""
+    """The costs with steps barred from devices where they would take more than an hour.
+
+    No plan could say for how long such a step keeps its device.
+    """
 
     def bounded(cost: Cost) -> Cost:
         if isinstance(cost, Barred) or cost.ns <= MOST_NS:
@@ -197,7 +200,10 @@ def bar_endless(costs: Costs) -> Costs:
 def restrict_steps(
     costs: Costs, machine: Machine, steps: str, devices: str, *, forbid: bool
 ) -> Costs | None:
-    """Pin the steps of a pattern to devices, or forbid them there; None if nothing matches."""
+    """Pin the steps of a pattern to devices, or forbid them there.
+
+    None if no step or no device matches.
+    """
     named = {d.id for d in machine.devices if names_device(machine, d, devices)}
     chosen = [s for s in costs.steps if f"#{s.step}" == steps or fnmatchcase(s.name, steps)]
     if not named or not chosen:
