@@ -1,7 +1,7 @@
-"""Device addresses as places in buffers.
+"""Resolves device addresses to places in buffers.
 
 In: the buffers of a capture. Out: `Addresses`, which finds the buffer that an address is in and
-remembers which buffers were found. Pointers here count buffers by address.
+remembers which buffers were found. Pointers here number buffers in the order of their addresses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.ir.program import program as ir
 
 
 class Addresses:
-    """The buffers by address, and which of them the program names."""
+    """The buffers by address, and the buffers that the program names."""
 
     def __init__(self, buffers: Iterable[RawBuffer]) -> None:
         self.known = sorted(buffers, key=lambda buffer: buffer.address)
@@ -55,6 +55,6 @@ class Addresses:
         return ir.Pointer(ir.BufferId(place), address - self.starts[place])
 
     def find_end(self, address: int) -> ir.Pointer | None:
-        """The end of a buffer, where an address is just that and no buffer begins."""
+        """The end of a buffer, if an address is exactly there and no buffer begins at it."""
         last_byte = self.find(address - 1) if address else None
         return None if last_byte is None else ir.Pointer(last_byte.buffer, last_byte.offset + 1)

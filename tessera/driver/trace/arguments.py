@@ -1,8 +1,8 @@
-"""The bytes of a launch's arguments as arguments of a program.
+"""Turns the bytes of a launch's arguments into arguments of a program.
 
 In: raw launches. Out: pointers, scalars and structs. A word is a pointer if the kernel uses it as a
-base (`passes.kernel_facts.base_words`) or declares it as one, and if it points into a buffer. Where
-a kernel is found to make addresses of numbers, every word that points into a buffer is one.
+base (`passes.kernel_facts.base_words`) or declares it as one, and if it points into a buffer. If a
+kernel computes addresses from numbers, every word that points into a buffer is a pointer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class Arguments:
         *,
         any_word: bool = False,
     ) -> Iterator[ir.Argument]:
-        """The arguments of a launch, in order; with `any_word` all that may be pointers are."""
+        """The arguments of a launch, in order; with `any_word`, every word that may be a pointer is
+        one."""
         key = (int(module.id), kernel.name)
         if key not in self.bases:
             self.bases[key] = base_words(module.variants[0].ptx, kernel)
@@ -55,7 +56,8 @@ class Arguments:
             yield self._argument(parameter, content, words, node.name)
 
     def all_findings(self, steps: tuple[StepAccesses, ...]) -> tuple[Diagnostic, ...]:
-        """Warnings about arguments; `steps` are what the launches with them do."""
+        """Warnings about arguments; `steps` are the accesses of the launches with these
+        arguments."""
         numbers = dict.fromkeys(step.name for step in steps if is_from_number(step))
         others = [
             warning(
@@ -93,7 +95,8 @@ class Arguments:
         )
 
     def _pointers_in(self, content: bytes, words: frozenset[int] | None) -> dict[int, ir.Pointer]:
-        """The words of an argument that are pointers: used as one, and pointing somewhere."""
+        """The words of an argument that are pointers: used as a base, and pointing into a
+        buffer."""
         pointers: dict[int, ir.Pointer] = {}
         end = 0
         for at in range(0, len(content) - 7, 8) if words is None else sorted(words):
@@ -117,10 +120,10 @@ class Arguments:
 
 
 def is_from_number(step: StepAccesses) -> bool:
-    """Whether a launch makes an address of numbers, as far as is known."""
+    """Whether a launch is known to compute an address from numbers."""
     return any(pin.kind is PinKind.NUMBER for pin in step.pins)
 
 
 def _word_at(content: bytes, at: int) -> int:
-    """The 64-bit word at an offset; 0 where there is none."""
+    """The 64-bit word at an offset; 0 if there is none."""
     return int.from_bytes(content[at : at + 8], "little") if at + 8 <= len(content) else 0

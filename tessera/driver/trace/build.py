@@ -1,14 +1,14 @@
-"""From what a capture found to a program.
+"""Builds a program from the records of a capture.
 
 In: a `RawCapture`. Out: a `Program` and findings. Nothing here needs a GPU.
 
-Roles: what nothing writes and lives on is a weight (inputs stay inputs), what a step may write and
-lives on is state, what the call returns is output, the rest is temporary. Which words of arguments
-and of buffers are pointers is decided by how kernels use them (`arguments`, `tables`), not by value
-alone. What the graph orders is ordered, by streams and events, and nothing else (`streams`).
+Roles: lasting memory that no step writes is a weight (inputs stay inputs), lasting memory that a
+step may write is state, memory that the call returns is output, and the rest is temporary. The
+words of arguments and of buffers that are pointers are found by how kernels use them (`arguments`,
+`tables`), not by value alone. Streams and events keep exactly the order of the graph (`streams`).
 
 Longer than 400 lines because a program is built by one walk over the nodes of a capture, whose
-steps share the addresses, codes and arguments that were found so far.
+steps share the addresses, codes and arguments found so far.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tessera.passes.dependences.launch_report import StepAccesses
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A program before it is known what the call changes: all that lasts is state.
+    """A program before it is known which memory the call changes: all lasting memory is state.
 
     `analyses` are those of the program, `written` the buffers that a step may write. `random` is
     the buffer of the generator's state, `draws` counts its draws. `in_calls` counts the nodes that
@@ -71,7 +71,7 @@ def build_program(
 ) -> tuple[ir.Program, tuple[Diagnostic, ...]]:
     """The program of a capture, with the roles that its own writes give its buffers.
 
-    `changed` names buffers that were seen to change; `read` gives what a lasting buffer holds.
+    `changed` names buffers that were seen to change; `read` gives the bytes of a lasting buffer.
     """
     draft = draft_program(raw, read)
     return settle_roles(draft, raw, changed), draft.findings
@@ -82,7 +82,7 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
     builder = _TraceBuilder(raw)
     while True:
         program = builder.build()
-        if program.modules:  # without one, what a reader of the text sees is what was built
+        if program.modules:  # without modules, a reader of the text sees the program as built
             program = reread(program)
         analyses = remembering(program)
         steps = analyses.get(AccessRegions).steps
@@ -113,10 +113,10 @@ def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -
 
 
 def settle_roles(draft: Draft, raw: RawCapture, changed: Collection[str] = ()) -> ir.Program:
-    """Lasting memory that no step may write gets back the role that it was found in.
+    """Give lasting memory that no step may write its original role.
 
-    A step of which nothing is known (it is pinned) may write anything; there, what was seen
-    decides. A constant that a step may write is refused.
+    A step whose accesses are unknown (it is pinned) may write anything; then the observed changes
+    decide. A constant that a step may write is refused.
     """
     if written := sorted((draft.written | {*changed}) & raw.constants):
         raise changed_constant(written[0])
@@ -136,7 +136,7 @@ def reread(program: ir.Program) -> ir.Program:
 
 
 class _TraceBuilder:
-    """One capture on its way to a program."""
+    """The builder of one capture's program."""
 
     def __init__(self, raw: RawCapture) -> None:
         self.raw = raw
@@ -160,7 +160,7 @@ class _TraceBuilder:
         self.lines = find_lines(self._order(work))
 
     def add_pointers(self, steps: tuple[StepAccesses, ...]) -> bool:
-        """Take every word that may be a pointer for one, in launches that make addresses of
+        """Treat every possible pointer as a pointer in launches that compute addresses from
         numbers; whether that changes any."""
         places = [piece for piece, some in enumerate(self.steps) for _ in some]
         is_new = False
@@ -175,7 +175,7 @@ class _TraceBuilder:
     def add_words(
         self, program: ir.Program, steps: tuple[StepAccesses, ...], read: Callable[[str], Bytes]
     ) -> bool:
-        """Note words that steps use as addresses; whether there are new ones."""
+        """Note words that steps use as addresses; whether any are new."""
         lasting = {buffer.name for buffer in self.raw.buffers if buffer.lasting}
         contents: dict[str, Bytes] = {}
 
@@ -194,7 +194,7 @@ class _TraceBuilder:
         return bool(new)
 
     def build(self) -> ir.Program:
-        """The program, with everything that lasts as state."""
+        """The program, with all lasting memory as state."""
         kept = [b for b in self.buffers if b.name in self.addresses.used or self._is_given(b)]
         ids = {buffer.name: ir.BufferId(number) for number, buffer in enumerate(kept)}
         numbers = {self.addresses.numbers[name]: ids[name] for name in ids}
@@ -243,7 +243,7 @@ class _TraceBuilder:
                 yield ir.Event(events[piece], f"e{events[piece]}", name)
 
     def _order(self, work: list[tuple[int, RawNode | RawOperator]]) -> list[list[int]]:
-        """Which earlier pieces of work each has to wait for."""
+        """The earlier pieces of work that each piece has to wait for."""
         if self.raw.after is None:
             return [[piece - 1] if piece else [] for piece in range(len(work))]
         starts = [first for first, _ in work]
@@ -253,7 +253,7 @@ class _TraceBuilder:
             end = starts[piece + 1] if piece + 1 < len(work) else len(self.raw.nodes)
             nodes = {node for at in range(first, end) for node in self.raw.after[at]}
             before = {bisect_right(starts, node) - 1 for node in nodes} - {piece}
-            # Draws take turns: each reads where the one before has left the generator.
+            # Draws are serial: each reads the generator's state that the previous one left.
             if (
                 self.random is not None
                 and isinstance(node_or_call, RawOperator)
@@ -268,8 +268,8 @@ class _TraceBuilder:
         return buffer.role in (ir.Role.INPUT, ir.Role.OUTPUT)
 
     def _work(self) -> Iterator[tuple[int, RawNode | RawOperator]]:
-        """Nodes in order, each with its number; those of a library call as the call, unless all
-        have code."""
+        """Nodes in order, each with its number; the nodes of a library call appear as the call,
+        unless all have code."""
         calls = self._calls()
         at = 0
         while at < len(self.raw.nodes):
@@ -284,8 +284,8 @@ class _TraceBuilder:
     def _calls(self) -> dict[int, RawOperator]:
         """The library calls to take, by their first nodes.
 
-        A call that no trace holds is taken apart into the calls inside of it, which come before
-        it, if those have all of its nodes that have no code.
+        A call that a trace cannot hold is replaced by the calls inside it, which precede it, if
+        these cover all of its nodes without code.
         """
         calls: dict[int, RawOperator] = {}
         for operator in self.raw.operators:
@@ -332,7 +332,7 @@ class _TraceBuilder:
                     "TSR6002", f"the model {work.what}, which a trace cannot hold", hint=work.hint
                 )
             case RawOperator() if work.writes and all(0 in tensor.shape for tensor in work.writes):
-                return  # nothing is what it gives, and there may be no memory to name
+                return  # its results are empty, and there may be no memory to name
             case RawOperator() if self.random is not None and draws_seeds(work):
                 yield self._draw(work, self.random)
             case RawOperator():
@@ -373,7 +373,7 @@ class _TraceBuilder:
 
     def _operand(self, tensor: RawTensor) -> ir.Operand:
         if 0 in tensor.shape and self.addresses.find(tensor.address) is None:
-            # It has no bytes, so it may stand anywhere.
+            # It has no bytes, so any address will do.
             pointer = self.addresses.pointer(self.addresses.known[0].address)
         else:
             pointer = self.addresses.pointer(tensor.address)
@@ -384,7 +384,7 @@ class _TraceBuilder:
 
 
 def _rows(rows: int, size: int, pitches: tuple[int, ...]) -> tuple[int, int]:
-    """Rows that lie one right after the other are one."""
+    """Merge rows that follow each other without gaps into one row."""
     return (1, rows * size) if all(pitch == size for pitch in pitches) else (rows, size)
 
 

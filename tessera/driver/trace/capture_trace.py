@@ -7,11 +7,11 @@ in order:
 1. `TraceOptions`, `require_gpu`: refuse what cannot work.
 2. `_capture`: compile the callable by its route, capture a call as a graph (`frontend.capture`).
 3. `draft_program`: launches, copies and library calls of that graph, as a program (`build`).
-4. `call.run`: run it again, and keep what its memory holds before and after.
-5. `check_drawn`, `settle_roles`: what random numbers and which buffers are read or written decide.
-6. `with_hints`: what launches compute, where that is known.
+4. `call.run`: run the graph, and keep the contents of its memory before and after.
+5. `check_drawn`, `settle_roles`: check the random numbers, and set roles by reads and writes.
+6. `with_hints`: hints about what launches compute, if that is known.
 7. `tuned_for_slices`: code for slices of the GPU, from further captures of the call (`tune`).
-8. `_without_addresses`: contents and reference, without words that are pointers.
+8. `_without_addresses`: contents and reference, without the words that are pointers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 FILLED = (ir.Role.WEIGHT, ir.Role.INPUT, ir.Role.STATE)
 KEPT = (ir.Role.OUTPUT, ir.Role.STATE)
-# As a profiler names copies and fillings.
+# The profiler's names for copies and memsets.
 _MOVES = ("Memcpy", "Memset")
 
 
@@ -82,7 +82,7 @@ def trace_call(
 ) -> Trace:
     """Capture one call of a function with these inputs, whatever their names.
 
-    `on_progress` is called with the progress.
+    `on_progress` is called with each progress message.
     """
     from tessera.frontend.capture.session import on_one_gpu
 
@@ -130,7 +130,8 @@ def _trace(
 
 
 def _saved(draft: Draft, options: TraceOptions) -> frozenset[str]:
-    """The buffers that no step writes and a checkpoint has; raises TSR1187 if they differ."""
+    """The buffers that no step writes and that the checkpoint has; raises TSR1187 if they
+    differ."""
     if options.weights is None:
         return frozenset()
     with opened_checkpoint(options.weights, options.data_root) as checkpoint:
@@ -144,13 +145,14 @@ class TraceOptions:
 
     `auto`: torch.compile, products and convolutions by Triton or a library, whichever is faster;
     `ptx`: everything by Triton; `library`: products and convolutions by the libraries; `eager`: no
-    compiler; `as-is`: the callable is called as it stands.
+    compiler; `as-is`: the callable is called unchanged.
 
     `archs` are other architectures to compile for. `ptx` are texts of the user's own kernels, each
-    with a name for errors, for kernels whose PTX is not found otherwise. Without `data` what the
-    model's memory holds stays on the GPU: the trace has sizes only. What the checkpoint in the
-    folder `weights` has is left out of the contents; its links lead below `data_root`. `tune` names
-    slices of the GPU (`h200:84sm,h200:48sm`) that kernels are also tuned for.
+    with a name for errors, for kernels whose PTX is not found otherwise. Without `data`, the
+    contents of the model's memory stay on the GPU, and the trace has sizes only. Tensors of the
+    checkpoint in the folder `weights` are left out of the contents; its links must lead below
+    `data_root`. `tune` names slices of the GPU (`h200:84sm,h200:48sm`) that kernels are also tuned
+    for.
     """
 
     route: str = Route.AUTO
@@ -180,9 +182,9 @@ class TraceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphNodes:
-    """The nodes of the captured graph by kind. Those `in_calls` are in library calls of the trace,
-    `others` among them (what libraries do besides); each of the rest is in it as such. `skipped`
-    ones do nothing."""
+    """The nodes of the captured graph by kind. Nodes `in_calls` are part of library calls of the
+    trace, among them `others` (nodes of other kinds); each remaining node is a step of its own.
+    `skipped` nodes do nothing."""
 
     kernels: int
     memsets: int
@@ -209,8 +211,8 @@ class CallTimes:
 class Trace:
     """A captured call. Contents and reference are bytes by buffer name.
 
-    `products` were measured to choose who computes them. `times` are those of one run, if the trace
-    has library calls beside launches, and if they could be told.
+    `products` were measured to choose between Triton and a library. `times` are those of one run,
+    if the trace has library calls beside launches and the times could be measured.
     """
 
     program: ir.Program
@@ -229,9 +231,9 @@ def _capture(
     tell: OnProgress = lambda told: None,
     part: TunedSlice | None = None,
 ) -> Call:
-    """Capture the call by its route, by the first way to compile it that works.
+    """Capture the call by its route, with the first way to compile it that works.
 
-    What is measured on the way is measured on a part of the GPU, or on the whole.
+    Measurements are made on the slice `part` of the GPU, or on the whole GPU.
     """
     from tessera.driver.trace.tile_choice import tiles_here
     from tessera.frontend.capture import routes
@@ -287,7 +289,7 @@ def _capture(
 
 
 def _divided(program: ir.Program, times: tuple[tuple[str, float], ...]) -> CallTimes | None:
-    """The time of kernels, by whether they are in the trace as such."""
+    """The times of kernels that are launches of the trace, and of those in library calls."""
     if not times:
         return None
     names = {launch.kernel for launch in program.launches()}
@@ -298,7 +300,7 @@ def _divided(program: ir.Program, times: tuple[tuple[str, float], ...]) -> CallT
 def _without_addresses(
     program: ir.Program, contents: dict[str, Bytes], roles: tuple[ir.Role, ...]
 ) -> dict[str, Bytes]:
-    """The contents of buffers in these roles; words that are pointers mean nothing elsewhere."""
+    """The contents of buffers in these roles, without pointers, which mean nothing elsewhere."""
     wanted = {b.name for b in program.declared_buffers() if b.role in roles}
     kept = {name: content for name, content in contents.items() if name in wanted}
     for table in program.pointer_tables:
@@ -332,7 +334,7 @@ def require_torch() -> None:
 
 
 def require_gpu() -> None:
-    """Raise unless torch can use a GPU and cuda-bindings is there."""
+    """Raise unless torch can use a GPU and cuda-bindings is installed."""
     try:
         import cuda.bindings.driver  # noqa: F401
         import torch
@@ -363,10 +365,10 @@ def _no_package(problem: ImportError, extras: str) -> TesseraError:
 def write_trace(
     captured: Trace, path: str | os.PathLike[str], *, data: bool = True, suffix: str = ".npz"
 ) -> list[str]:
-    """Write the trace and, beside it, contents and reference; the names of the files.
+    """Write the trace with its contents and reference beside it, and return the names of the files.
 
-    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. Where one of
-    them cannot be written, those that were not there before are not left behind.
+    `suffix` is `.npz` or `.safetensors`, which is mapped into memory when it is read. If a file
+    cannot be written, files that did not exist before the call are removed.
     """
     target, program = Path(path), captured.program
     files = files_beside(target, suffix)[: 2 if captured.reference else 1] if data else ()

@@ -1,7 +1,7 @@
-"""The code of a capture as modules.
+"""Turns the code of a capture into modules.
 
-In: `RawCode`s. Out: `Codes`: modules with the variants that agree with the code that ran, and what
-a launch of another variant needs.
+In: `RawCode`s. Out: `Codes`: modules with the variants that agree with the code that ran, and the
+launch settings of the other variants.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Codes:
         self._read(raw)
 
     def check_variables(self) -> None:
-        """Refuse code whose module variables hold something else than a trace would start with."""
+        """Refuse code whose module variables differ from the initial values in a trace."""
         for function, code in self._codes.items():
             declared = {v.name: v for v in self._of[function].variants[0].ptx.variables()}
             for name, content in code.variables:
@@ -89,7 +89,7 @@ class Codes:
             self._of[code.function] = by_text[key]
 
     def _variants(self, code: RawCode, name: str) -> Iterator[ir.ModuleVariant]:
-        """The code that ran, and that for other GPUs as far as they have its instructions."""
+        """The code that ran, and the code for other GPUs that have its instructions."""
         first, *others = code.variants
         made = ir.ModuleVariant(
             arch=first.arch, text=first.text, ptx=parse_module(first.text, name)

@@ -1,9 +1,9 @@
-"""`ConfigTracer`: steps of a model of a config file as traces; equal layers are traced once.
+"""`ConfigTracer`: traces of the steps of a config file's model; equal layers are traced once.
 
-In: a config file and a step. Out: a `FakeTrace`. Where all layers are alike
-(`frontend.capture.meta.equal_layers`), models of two, three and four of them are traced. If the
-last is what `repeat_layers` makes of the first two, that makes the trace of all layers as well;
-else the whole model is traced.
+In: a config file and a step. Out: a `FakeTrace`. If all layers are alike
+(`frontend.capture.meta.equal_layers`), models with two, three and four layers are traced. If
+`repeat_layers` makes the third trace from the first two, it also makes the trace of all layers;
+otherwise the whole model is traced.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tessera.frontend.capture.meta.hf import HfConfig, HfStep
 
 _FEW = (2, 3, 4)
-_MANY = 12  # fewer are traced as they are
+_MANY = 12  # models with fewer layers are traced whole
 
 
 class ConfigTracer:
-    """Traces of one model; what is made for a step is kept for the next. Tensors are fake here."""
+    """Traces of one model, which is reused from step to step. Tensors are fake here."""
 
     def __init__(
         self, config: HfConfig, *, fused: bool = True, on_progress: OnProgress | None = None
@@ -50,13 +50,13 @@ class ConfigTracer:
         return self._traced(self._config, 0, step) if made is None else made
 
     def _repeated(self, step: HfStep, layers: int) -> FakeTrace | None:
-        """The trace of all layers from those of a few; None if these do not agree."""
+        """The trace of all layers from traces of a few layers; None if these do not agree."""
         from tessera.frontend.capture.meta.equal_layers import with_layers
 
         try:
             few = [self._traced(with_layers(self._config, n), n, step) for n in _FEW]
         except TesseraError:
-            return None  # a model of so few layers may not be one
+            return None  # the library may not accept a model with so few layers
         third = with_more_layers(few[0], few[1], _FEW[2] - _FEW[0])
         if third is None or not is_same(third, few[2]):
             return None

@@ -1,7 +1,7 @@
-"""What captured launches compute, written into the trace as hints.
+"""Writes hints about what captured launches compute into the trace.
 
-In: a program. Out: the program with `work=` on launches that can be one thing only: by the shapes
-of the buffers that they read and write, and by their counted work. Names say nothing here.
+In: a program. Out: the program with `work=` on launches that can compute only one thing, by the
+shapes of the buffers that they read and write and by their counted work. Names are not used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tessera.planning.prices.work_shapes import found_hint, may_have_hint
 
 
 def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> ir.Program:
-    """The program with hints where what a launch computes is known; others stay.
+    """The program with hints on launches whose computation is known; other launches stay.
 
     `analyses` are those of a program with the same steps, whatever the roles of its buffers:
     launches are not followed again.

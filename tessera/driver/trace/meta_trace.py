@@ -6,7 +6,7 @@ their shapes, types and roles, by the rules of the capture on a GPU. The stages,
 1. `record_call`: the operators of one call (`frontend.capture.meta`).
 2. `_known`: operators that the table does not have become `tessera::other` (TSR6013).
 3. `build_program`: operators and memory as a program, with the roles that writes decide.
-4. `fuse`: operators that serving engines compute in one kernel, if they are asked for.
+4. `fuse`: operators that serving engines compute in one kernel, if requested.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Made = tuple[Callable[..., object], Inputs]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeTrace:
-    """A trace, and how often each pattern stood in it."""
+    """A trace, and the number of matches of each pattern in it."""
 
     trace: Trace
     patterns: dict[str, int]
@@ -45,7 +45,8 @@ def trace_fake(
     warm_ups: int = 1,
     on_progress: OnProgress | None = None,
 ) -> FakeTrace:
-    """The operators of one call of what `make` gives; `make` runs where tensors are fake."""
+    """The operators of one call of the callable that `make` returns; `make` runs with fake
+    tensors."""
     from tessera.frontend.capture.meta.record import among_fakes
 
     with among_fakes():
@@ -59,7 +60,7 @@ def trace_among_fakes(
     warm_ups: int = 1,
     on_progress: OnProgress | None = None,
 ) -> FakeTrace:
-    """The same, inside of `among_fakes`: several calls may share a model."""
+    """Like `trace_fake`, but inside `among_fakes`: several calls may share a model."""
     from tessera.frontend.capture.meta.record import record_call
 
     tell = on_progress or (lambda told: None)
@@ -85,7 +86,7 @@ def trace_among_fakes(
 
 
 def _check_sizes(raw: RawCapture) -> None:
-    """Refuse memory that no trace can name: tensors without memory may be of any size."""
+    """Refuse memory that is too large for a trace: tensors without memory may have any size."""
     large = next((buffer for buffer in raw.buffers if buffer.bytes > MAX_BYTES), None)
     if large is not None:
         raise TesseraError.of(
@@ -96,7 +97,8 @@ def _check_sizes(raw: RawCapture) -> None:
 
 
 def _known(raw: RawCapture) -> tuple[RawCapture, list[Diagnostic]]:
-    """Operators that no trace holds, as ones of which only the operands are known."""
+    """Replace operators that a trace cannot hold with operators of which only the operands are
+    known."""
     reasons: dict[str, str] = {}
     operators = []
     for operator in raw.operators:
@@ -117,7 +119,7 @@ def _known(raw: RawCapture) -> tuple[RawCapture, list[Diagnostic]]:
 
 
 def _mismatch(operator: RawOperator) -> str:
-    """The reason why the table does not take a call; empty if it does."""
+    """The reason why the table does not accept a call; empty if it does."""
     call = ir.LibraryCall(
         id=ir.LaunchId(0),
         operator=operator.operator,

@@ -1,16 +1,15 @@
-"""`trace_no_gpu`: from a callable to a trace with PTX for named GPUs, on a machine without any.
+"""`trace_no_gpu`: from a callable to a trace with PTX for named GPUs, on a machine without a GPU.
 
 In: a function that makes a callable and its inputs, and `NoGpuOptions`. Out: a `Trace` by the rules
 of the capture on a GPU. The stages, in order:
 
-1. `_recorded`: compile the callable by its route for GPUs that are not there, and note what one
-   call would launch (`frontend.capture.no_gpu`); tiles are chosen by the model of durations
-   (`tile_choice`).
+1. `_recorded`: compile the callable by its route for absent GPUs, and note what one call would
+   launch (`frontend.capture.no_gpu`); tiles are chosen by the model of durations (`tile_choice`).
 2. `draft_program`, `settle_roles`: launches, library calls and memory as a program.
-3. `with_hints`: what launches compute, where that is known.
-4. `_host_bytes`: contents, and what PyTorch computes of them on the host, if they are not too
-   large. A call that draws random numbers, or uses what nobody can name, gets contents
-   alone: the host draws other ones.
+3. `with_hints`: hints about what launches compute, if that is known.
+4. `_host_bytes`: contents, and the results that PyTorch computes from them on the host, if they are
+   not too large. A call that draws random numbers, or uses memory without a name, gets contents
+   only: the host draws other numbers.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ Made = tuple[Callable[..., object], Inputs]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTrace:
-    """A trace; `problem` says why it has no reference, or no contents, if it has none. The
-    reference of kernels that are `interpreted` is by Triton's interpreter."""
+    """A trace; `problem` is the reason if it has no reference or no contents. The reference of
+    kernels that are `interpreted` comes from Triton's interpreter."""
 
     trace: Trace
     problem: str
@@ -55,8 +54,8 @@ class HostTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoGpuOptions:
-    """How to capture without a GPU: for which GPUs, for which other architectures, by which route,
-    with the user's own PTX, with contents or without (as `TraceOptions` has them)."""
+    """How to capture without a GPU: the GPUs and other architectures to compile for, the route, the
+    user's own PTX, and whether to include contents (as in `TraceOptions`)."""
 
     gpus: tuple[Gpu, ...]
     archs: tuple[str, ...] = ()
@@ -74,7 +73,7 @@ class NoGpuOptions:
 
 
 def require_triton() -> None:
-    """Raise unless Triton is installed: builds of PyTorch for hosts come without it."""
+    """Raise unless Triton is installed: CPU builds of PyTorch come without it."""
     if find_spec("triton") is None:
         raise TesseraError.of(
             "TSR6000",
@@ -87,7 +86,8 @@ def require_triton() -> None:
 def trace_no_gpu(
     make: Callable[[], Made], options: NoGpuOptions, on_progress: OnProgress | None = None
 ) -> HostTrace:
-    """The launches of one call of what `make` gives; `make` runs where tensors are fake."""
+    """The launches of one call of the callable that `make` returns; `make` runs with fake
+    tensors."""
     tell = on_progress or (lambda told: None)
     tell(StageProgress("compiling", note=", ".join(gpu.key for gpu in options.gpus)))
     record = _recorded(make, options, tell)
@@ -117,7 +117,7 @@ def trace_no_gpu(
 
 
 def _unknown(program: ir.Program, contents: Collection[str]) -> Iterator[Diagnostic]:
-    """Warnings for buffers that are read and have no contents, though others have."""
+    """Warnings for buffers that are read but have no contents, if other buffers have contents."""
     for buffer in program.declared_buffers():
         if contents and buffer.role in FILLED and buffer.name not in contents:
             yield warning(
@@ -144,7 +144,7 @@ def _host_bytes(
 
 
 def _recorded(make: Callable[[], Made], options: NoGpuOptions, tell: OnProgress) -> RawRecord:
-    """The call by its route, by the first way to compile it that works."""
+    """The call by its route, with the first way to compile it that works."""
     from tessera.frontend.capture.no_gpu.record import CompileOrder, record_launches
     from tessera.frontend.capture.routes import attempts
 

@@ -1,9 +1,10 @@
-"""Random numbers: the draw of seeds, as a launch on the generator's state.
+"""Random numbers: the draw of seeds becomes a launch on the generator's state.
 
 Code from torch.compile draws its random numbers from seeds, and the seeds from PyTorch's generator
-by one operator, `randint` over all of int64. Here that is a launch of `draw_seeds.ptx`, and the
-generator (its seed, its offset) a buffer of state: a trace draws what PyTorch would, request after
-request. Operators that draw from the generator in other ways have no such form.
+by one operator, `randint` over all of int64. Here that operator is a launch of `draw_seeds.ptx`,
+and the generator (its seed, its offset) is a state buffer: a trace draws the same numbers as
+PyTorch, request after request. Operators that draw from the generator in other ways have no such
+form.
 
 Source: PyTorch 2.11, `DistributionTemplates.h` and `CUDAGeneratorImpl`; Philox4x32-10.
 """
@@ -24,16 +25,16 @@ from tessera.ir.program.data_type import DataType
 
 MODULE = "random"
 DRAWN = 4
-"""How far one draw moves the generator's offset."""
+"""The increase of the generator's offset by one draw."""
 
 _KERNEL = "draw_seeds"
 _PTX = Path(__file__).with_name("draw_seeds.ptx")
 _OPERATORS = ("aten::randint.low_out", "aten::randint.low")
 _RANGE = (-(2**63), 2**63 - 1)
 _THREADS = 256
-# Beyond this PyTorch gives a thread more than one element, by the size of the GPU.
+# With more elements, PyTorch gives a thread several of them, depending on the size of the GPU.
 _MOST = 16384
-# No address of a device; the buffer is found by it all the same.
+# Not a real device address; it only identifies the buffer.
 _ADDRESS = 1 << 62
 
 
@@ -49,7 +50,7 @@ def draws_seeds(operator: RawOperator) -> bool:
 
 
 def state_buffer(taken: set[str]) -> RawBuffer:
-    """The generator as a buffer."""
+    """The generator's state as a buffer."""
     name = "random_state"
     while name in taken:
         name += "_"
@@ -80,7 +81,7 @@ def seeds_module(number: int) -> ir.ProgramModule:
 def draw_launch(
     operator: RawOperator, module: ir.ProgramModule, state: ir.Pointer, target: ir.Pointer
 ) -> ir.Launch:
-    """The launch in place of the operator."""
+    """The launch that replaces the operator."""
     return ir.Launch(
         id=ir.LaunchId(0),
         module=module.id,

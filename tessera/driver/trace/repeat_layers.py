@@ -1,11 +1,11 @@
 """Traces of models with equal layers: from traces of a few layers to one of all of them.
 
-In: traces of the same step with two and with three layers, and how many layers more. Out: the
-trace with all of them, or None if one layer does not follow the other like the one before it.
-What the longer trace has more is one layer. Each step of it is compared with the step of the layer
-before: the same operator, shapes and attributes, and names of buffers that differ in numbers alone.
-So the next layers are known, and so is what follows the last one. The caller compares a third trace
-with what this makes of the first two.
+In: traces of the same step with two and with three layers, and the number of layers to add. Out:
+the trace with all layers, or None if a layer differs from the previous one by more than numbers.
+The additional steps of the longer trace are one layer. Each of them is compared with its step in
+the previous layer: the same operator, shapes and attributes, and names of buffers that differ only
+in numbers. This determines the next layers and the steps after the last layer. The caller compares
+a third trace with the result for the first two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Deltas = dict[str, tuple[int, ...]]
 
 
 def with_more_layers(short: FakeTrace, longer: FakeTrace, more: int) -> FakeTrace | None:
-    """The trace that has `more` layers more than `short`; `longer` has one more."""
+    """The trace with `more` layers added to `short`; `longer` has one layer more than `short`."""
     program = _repeated(short.trace.program, longer.trace.program, more)
     if program is None:
         return None
@@ -52,7 +52,7 @@ def is_same(first: FakeTrace, second: FakeTrace) -> bool:
 
 
 class _NamedCall:
-    """A call with the names of its buffers apart."""
+    """A call, separate from the names of its buffers."""
 
     def __init__(self, program: ir.Program, call: ir.LibraryCall) -> None:
         self.call = call
@@ -130,7 +130,8 @@ def _repeated(short: ir.Program, longer: ir.Program, more: int) -> ir.Program | 
 def _renamed(
     calls: Sequence[_NamedCall], begin: int, end: int, deltas: _Deltas, after: _Deltas, more: int
 ) -> Iterator[tuple[ir.LibraryCall, list[str]]]:
-    """All calls with the names of their buffers: those there are, the new layers, what follows."""
+    """All calls with the names of their buffers: the existing calls, the new layers, the calls
+    after."""
     for call in calls[:end]:
         yield call.call, call.names
     for number in range(1, more + 1):
@@ -143,7 +144,8 @@ def _renamed(
 def _buffers(
     short: ir.Program, own: set[str], deltas: _Deltas, after: _Deltas, more: int
 ) -> tuple[tuple[ir.Buffer, ...], dict[str, ir.BufferId]] | None:
-    """The buffers of all layers: after each run of a layer's own, those of the new layers."""
+    """The buffers of all layers: each run of a layer's own buffers is followed by those of the new
+    layers."""
     made: list[ir.Buffer] = []
     run: list[ir.Buffer] = []
 
@@ -161,7 +163,7 @@ def _buffers(
             made.append(buffer)
             continue
         end_run()
-        # What only the end of the step names moves on with it.
+        # Buffers that only the end of the step names are renamed along with it.
         delta = after.get(buffer.name, ()) if buffer.name not in deltas else ()
         name = _shifted(buffer.name, delta, more) if delta else buffer.name
         made.append(replace(buffer, name=name))
@@ -172,7 +174,8 @@ def _buffers(
 
 
 def _align(calls: Sequence[_NamedCall], others: Sequence[_NamedCall], deltas: _Deltas) -> bool:
-    """Whether calls are alike up to numbers in names; `deltas` gets how far these are apart."""
+    """Whether calls are equal up to numbers in names; `deltas` gets the differences of the
+    numbers."""
     if len(calls) != len(others):
         return False
     for call, other in zip(calls, others, strict=True):
@@ -190,7 +193,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _delta(name: str, other: str) -> tuple[int, ...] | None:
-    """How far the numbers in two names are apart; None if they differ in more than that."""
+    """The differences of the numbers in two names; None if the names differ in anything else."""
     first, second = _parts(name), _parts(other)
     if len(first) != len(second) or first[::2] != second[::2]:
         return None

@@ -1,12 +1,12 @@
 """Streams for work that has a partial order.
 
-In: for each piece of work, in an order that is allowed, the earlier ones it has to wait for. Out:
-`Lines`: a stream for each, and which others it waits for by an event. Streams and waits together
-order exactly what the input orders.
+In: for each piece of work, in a valid order, the earlier pieces it has to wait for. Out: `Lines`: a
+stream for each piece, and the pieces it waits for by an event. Streams and waits together order
+exactly what the input orders.
 
-A piece goes on a stream whose last piece it comes after anyway, on that of the nearest piece it
-waits for if it can; otherwise it begins a new stream. It waits for others only where no wait
-before says so already.
+A piece goes on a stream whose last piece it follows anyway, if possible on that of the nearest
+piece it waits for; otherwise it begins a new stream. It waits for another piece only if no earlier
+wait implies it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Clock = dict[int, int]
-"""Per stream the last piece that is over."""
+"""The last finished piece of each stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _join(clock: Clock, other: Clock) -> None:
 
 
 def _stream(joined: Clock, tails: dict[int, int], near: Sequence[int]) -> int:
-    """A stream that ends in something that is over: near ones first, else a new one."""
+    """A stream whose last piece is finished, near streams first; otherwise a new stream."""
     for stream in (*near, *sorted(tails)):
         if joined.get(stream, -1) >= tails[stream]:
             return stream

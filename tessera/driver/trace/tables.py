@@ -1,14 +1,14 @@
 """Words in memory that are device addresses, found by how launches use them.
 
-In: what the steps of a program touch, as far as it is known, and the bytes of its lasting buffers.
+In: the known accesses of a program's steps, and the bytes of its lasting buffers.
 Out: the words that some launch uses as addresses, with the value of each.
 
-A launch whose address comes from memory says which load brought it (`access_regions`). The
-bytes that this load may read are looked at: a word that points into memory of the call is an
-address. Where the load reads what an earlier step has written, the bytes that this step reads take
-its place: it may have copied them. Where the address came by way of shared memory, every 64-bit
-load and every copy of the launch is looked at. A number in a buffer that no launch uses so stays a
-number, whatever its value.
+For an address that comes from memory, the accesses of a launch name the load (`access_regions`).
+The bytes that this load may read are searched: a word that points into memory of the call is an
+address. If the load reads bytes that an earlier step has written, the bytes that this step reads
+are searched instead: it may have copied them. If the address came through shared memory, every
+64-bit load and every copy of the launch is searched. A number in a buffer that no launch uses as an
+address stays a number, whatever its value.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AddressWord:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What lasting memory holds: its bytes by buffer, None for what does not last; and which
-    values point into memory of the call."""
+    """The bytes of lasting memory by buffer, None for other buffers; and which values point into
+    memory of the call."""
 
     read: Callable[[ir.Buffer], Bytes | None]
     points: Callable[[Words], npt.NDArray[np.bool_]]
@@ -52,7 +52,7 @@ class Holdings:
 def find_words(
     program: ir.Program, steps: tuple[StepAccesses, ...], holdings: Holdings
 ) -> list[AddressWord]:
-    """The words that steps use as addresses, those that `pointers` records name included."""
+    """The words that steps use as addresses, including those that `pointers` records name."""
     words: dict[tuple[int, int], int] = {}
     writers = _writers(steps)
     for number, step in enumerate(steps):
@@ -81,7 +81,7 @@ def _address_loads(step: StepAccesses) -> list[Access]:
 def _origins(
     steps: tuple[StepAccesses, ...], writers: Writers, number: int, loads: list[Access]
 ) -> list[Access]:
-    """These reads, and those of earlier steps that may have written what they read."""
+    """These reads, and the reads of earlier steps that may have written the bytes they read."""
     origins = dict.fromkeys(loads)
     work = [(number, access) for access in origins]
     while work:
@@ -126,7 +126,8 @@ def _meet(access: Access, other: Access) -> bool:
 
 
 def _words(access: Access, buffer: ir.Buffer, holdings: Holdings) -> Iterator[tuple[int, int]]:
-    """Offsets and values of the words that a read may see and that point somewhere."""
+    """Offsets and values of the words that a read may see and that point into memory of the
+    call."""
     content = None if buffer.role is ir.Role.VARIABLE else holdings.read(buffer)
     if content is None:
         return

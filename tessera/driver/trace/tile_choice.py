@@ -1,8 +1,7 @@
-"""Tiles by the model of durations, for captures that can measure nothing, or need not measure all.
+"""Chooses tiles by the model of durations, for captures that measure nothing, or only a part.
 
 In: the GPUs that are compiled for. Out: `TileChoice`, which prices products and attention by how
-they are cut. Where there are several GPUs, one cut serves all: the one that is best in the mean of
-logarithms.
+they are cut. With several GPUs, one cut serves all: the one with the best geometric mean.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class TileChoice:
         self._gpus = gpus
 
     def product_ns(self, cut: ProductCut) -> float:
-        """A product in given blocks."""
+        """The time of a product in given blocks, in ns."""
         tile = Tile(
             rows=cut.rows,
             columns=cut.columns,
@@ -44,14 +43,14 @@ class TileChoice:
         return self._mean(lambda gpu: product_tile_ns(_product(cut), tile, gpu))
 
     def library_ns(self, cut: ProductCut) -> float:
-        """A product as a library would compute it."""
+        """The time of a product in a library, in ns."""
         product = _product(cut)
         moved = cut.m * cut.k + cut.k * cut.n + cut.m * cut.n
         traffic = Traffic(cold=float(cut.batch * cut.width * moved))
         return self._mean(lambda gpu: call_ns(product, traffic, gpu, gpu.sms))
 
     def fastest(self, size: object, cuts: list[Cut]) -> Cut:
-        """The best of several ways to cut a call of one of our own kernels; the first of equals."""
+        """The fastest of several cuts of a call of one of our own kernels; the first of equals."""
         return min(cuts, key=lambda cut: self._cut_ns(size, cut))
 
     def _cut_ns(self, size: object, cut: object) -> float:
@@ -74,7 +73,7 @@ class TileChoice:
 def tiles_here(sms: int) -> TileChoice | None:
     """The prices of cuts on `sms` SMs of the GPU of this machine; 0 means all.
 
-    By the GPU of the table that is most like it: the order of candidates is all that is asked.
+    The prices are for the most similar GPU of the table: only the order of candidates matters.
     """
     import torch
 
@@ -117,7 +116,7 @@ def _attention(size: AttentionSize, cut: Tiles) -> tuple[Attention, Tile]:
 
 
 def _experts(size: ProductSize, cut: ProductTiles) -> tuple[Product, Tile]:
-    """A product of each expert that has rows, with its share of them."""
+    """The products of the experts that have rows, each with its share of the rows."""
     experts = min(size.experts, size.rows)
     shape = Product(
         m=-(-size.rows // experts),

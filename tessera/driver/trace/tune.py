@@ -1,14 +1,14 @@
-"""Capture a call again with kernels that are tuned for slices of the GPU.
+"""Captures a call again with kernels that are tuned for slices of the GPU.
 
-In: a captured call and its program, the slices (`h200:84sm,h200:48sm`), and what captures the call
-once more. Out: the program with the code for each slice beside its own, and findings.
+In: a captured call and its program, the slices (`h200:84sm,h200:48sm`), and a function that
+captures the call again. Out: the program with the code for each slice beside its own, and findings.
 
-Every slice is a green context, and everything that is compiled anew is measured there. What was
-measured is kept as it comes. A slice that does not work out costs its own code alone.
+Every slice is a green context, in which newly compiled code is measured. Measurements are kept as
+they are made. A slice that fails loses only its own code.
 
 The code of a slice is a further variant of the modules of the program (`with_code_for`). Both
-captures must be the same steps over the same buffers with the same arguments, for a plan chooses
-the code of every step by itself; where they are not, nothing is taken, and it is said why.
+captures must have the same steps over the same buffers with the same arguments, because a plan
+chooses the code of each step separately; otherwise no code is taken, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TunedTrace:
 
 
 def slices_of(text: str) -> tuple[int, ...]:
-    """The SMs of each slice that is named, each once; the whole GPU is tuned for anyway."""
+    """The SMs of each named slice, each once; code for the whole GPU is always tuned."""
     if not text:
         return ()
     entries = parse_gpus(text)
@@ -64,7 +64,7 @@ def _bad(text: str, why: str) -> TesseraError:
 
 
 def check_card(text: str, driver: Driver | None = None) -> None:
-    """Raise unless the GPU that is named is the one that PyTorch uses."""
+    """Raise unless the named GPU is the one that PyTorch uses."""
     from tessera.backend.cuda.targets import open_driver
 
     if not text:
@@ -137,7 +137,8 @@ def _ordinal() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A program with code for a number of SMs beside its own; `problem` says why there is none."""
+    """A program with code for a number of SMs beside its own; `problem` is the reason if there is
+    none."""
 
     program: ir.Program
     launches: int = 0
@@ -146,14 +147,14 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class _OtherCode:
-    """The code that a launch may also be made with."""
+    """Alternative code for a launch."""
 
     variant: ir.ModuleVariant
     launch: ir.LaunchVariant
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but the code differs."""
+        """Whether only the code differs."""
         return self.launch == ir.LaunchVariant(arch=self.launch.arch)
 
 
@@ -176,7 +177,7 @@ def with_code_for(program: ir.Program, other: ir.Program, sms: int) -> Tuned:
 
 
 def _apart(program: ir.Program, other: ir.Program) -> str:
-    """The reason why two programs are not the same steps; empty if they are."""
+    """The reason why two programs do not have the same steps; empty if they do."""
     buffers = [[(b.name, b.bytes, b.dtype) for b in one.buffers] for one in (program, other)]
     if buffers[0] != buffers[1]:
         different = [pair for pair in zip(*buffers, strict=False) if pair[0] != pair[1]]
@@ -223,7 +224,7 @@ def _code(
 
 
 class _TunedModules:
-    """The modules so far. One whose launches take different code becomes several."""
+    """The modules so far. A module whose launches take different code becomes several."""
 
     def __init__(self, program: ir.Program) -> None:
         self._originals = program.modules

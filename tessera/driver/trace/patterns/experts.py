@@ -1,10 +1,10 @@
-"""Experts of a mixture: two grouped products, and what sorts tokens for them and adds results up.
+"""Experts of a mixture: two grouped products, and the calls that sort tokens and sum results.
 
 In: a `ValueFlow`. Out: groups of calls, each with the call that stands for it. A group begins with
-two products over the same experts of which the second reads what the first made. It takes in what
-lies between them, then calls before them whose results go nowhere else, then calls after them that
-bring results back to their tokens (`_FINISH`). Other products, choices of experts (topk, softmax)
-and the sum with the residual stay outside.
+two products over the same experts, of which the second reads the result of the first. It includes
+the calls between them, then calls before them whose results go nowhere else, then calls after them
+that bring results back to their tokens (`_FINISH`). Other products, choices of experts (topk,
+softmax) and the sum with the residual stay outside.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tessera.ir.program import program as ir
 
 _GROUPED = ("aten::_grouped_mm",)
 _CHOICES = ("aten::topk", "aten::_softmax", "aten::sigmoid")
-# What brings the results of experts back to their tokens, weighs them and adds them up.
+# Operators that bring the results of experts back to their tokens, weight them and sum them.
 _FINISH = frozenset(
     f"aten::{name}"
     for name in (
@@ -39,7 +39,7 @@ _FINISH = frozenset(
         "sum.dim_IntList",
     )
 )
-_FARTHEST = 48  # calls between the parts of a group
+_FARTHEST = 48  # the most calls between the parts of a group
 
 
 def find_experts(flow: ValueFlow) -> Iterator[tuple[list[int], ir.LibraryCall]]:
@@ -55,7 +55,7 @@ def find_experts(flow: ValueFlow) -> Iterator[tuple[list[int], ir.LibraryCall]]:
 
 
 def _second(flow: ValueFlow, first: int) -> int | None:
-    """The product that reads what the first one made, by way of plain calls."""
+    """The product that reads the result of the first, through plain calls."""
     reached = {first}
     experts = _experts(flow.calls[first])
     for at in range(first + 1, min(len(flow.calls), first + _FARTHEST)):
@@ -63,7 +63,8 @@ def _second(flow: ValueFlow, first: int) -> int | None:
             continue
         call = flow.calls[at]
         if call.operator in _GROUPED:
-            # Gate and up may be two products; then the third one is what is looked for.
+            # Gate and up may be two products; then the third product is the second one of the
+            # group.
             return at if _experts(call) == experts else None
         if not _is_product(call):
             reached.add(at)
@@ -80,7 +81,7 @@ def _is_product(call: ir.LibraryCall) -> bool:
 
 
 def _between(flow: ValueFlow, first: int, second: int) -> set[int]:
-    """Calls that lie on a way from the one to the other."""
+    """The calls on any path from the first product to the second."""
     after = {first}
     for at in range(first + 1, second + 1):
         if any(writer in after for _, writer in flow.reads[at]):
@@ -93,8 +94,9 @@ def _between(flow: ValueFlow, first: int, second: int) -> set[int]:
 
 
 def _with_ends(flow: ValueFlow, group: set[int]) -> set[int]:
-    """With the calls before that serve the group alone, and those after that finish its work."""
-    for _ in range(2):  # what finishes the work may be served by calls of its own
+    """The group with the calls before it that serve only the group, and those that finish its
+    work."""
+    for _ in range(2):  # finishing calls may have serving calls of their own
         _add_servants(flow, group)
         _add_finish(flow, group)
     return group

@@ -1,7 +1,7 @@
-"""The calls that wrote what a call reads, and that read what it writes.
+"""The data flow between calls: the writer of each value that a call reads, and its readers.
 
 In: the steps of a program of library calls. Out: `ValueFlow`. A value is a buffer and the call that
-wrote it last (-1: none, it is there from the start): views of a buffer are one value.
+wrote it last (-1: none, it exists from the start); views of a buffer are one value.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ValueFlow:
         return [(int(operand.pointer.buffer), at) for operand in self.calls[at].writes]
 
     def is_private(self, value: Value, group: Iterable[int]) -> bool:
-        """Whether no call outside a group may see what one of the group wrote."""
+        """Whether no call outside a group may read a value that the group wrote."""
         role = self.buffers[value[0]].role
         readers = self.readers.get(value, ())
         return role is ir.Role.TEMP and set(readers) <= set(group)
 
     def is_movable(self, group: Sequence[int], target: int) -> bool:
-        """Whether all calls of a group can be done at the place of one of them."""
+        """Whether all calls of a group can run at the place `target` of one of them."""
         members = set(group)
         for at in group:
             low, high = sorted((at, target))

@@ -1,10 +1,10 @@
-"""Put operators in place of the groups of operators that patterns find.
+"""Replaces groups of operators that match patterns with single operators.
 
-In: a program. Out: a program with fewer steps, and how often each pattern stood in it. A group is
-replaced only if no other call sees what its calls leave to each other, and if it can be done at the
-place of one of them without meeting a call between. So the program does the same, whatever a
-pattern says; operands that flow in are read, those that flow out are written. An attention whose
-mask is computed and proved causal loses the mask (`find_causal`).
+In: a program. Out: a program with fewer steps, and the number of matches of each pattern. A group
+is replaced only if no other call reads its intermediate values, and if it can run at the place of
+one of its calls without a conflict with a call in between. So the program computes the same,
+whatever a pattern says; operands that flow in are read, those that flow out are written. An
+attention whose mask is computed and proved causal loses the mask (`find_causal`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Calls = list[ir.LibraryCall]
 
 
 def fuse(program: ir.Program) -> tuple[ir.Program, dict[str, int]]:
-    """The program with fused operators, and the count of each pattern; programs with steps that
-    are no library calls stay as they are."""
+    """The program with fused operators, and the count of each pattern; programs with steps other
+    than library calls stay unchanged."""
     calls = [step for step in program.steps if isinstance(step, ir.LibraryCall)]
     if len(calls) != len(program.steps):
         return program, {}
@@ -50,7 +50,7 @@ def fuse(program: ir.Program) -> tuple[ir.Program, dict[str, int]]:
 def _apply(
     pattern: OperatorPattern, calls: Calls, buffers: Sequence[ir.Buffer]
 ) -> tuple[Calls, int]:
-    """Replace a pattern wherever it stands; of two that overlap, the first."""
+    """Replace all matches of a pattern; of two that overlap, only the first."""
     flow = ValueFlow(calls, buffers)
     taken: set[int] = set()
     new: dict[int, ir.LibraryCall] = {}
@@ -97,7 +97,7 @@ def _join(twins: Twins, calls: Calls, buffers: Sequence[ir.Buffer]) -> tuple[Cal
 
 
 def _clusters(flow: ValueFlow, group: list[int], most: int) -> Iterator[list[int]]:
-    """Calls in a row that can all be done at the place of the first, two at least."""
+    """Runs of at least two calls that can all run at the place of the first."""
     members: list[int] = []
     for at in group:
         if members and len(members) < most and flow.is_movable([*members, at], members[0]):
@@ -111,7 +111,7 @@ def _clusters(flow: ValueFlow, group: list[int], most: int) -> Iterator[list[int
 
 
 def _is_sound(flow: ValueFlow, group: list[int], made: ir.LibraryCall, target: int) -> bool:
-    """Whether a call may stand for a group of calls, at one's place."""
+    """Whether the call `made` may replace a group of calls at the place `target`."""
     kept = {int(operand.pointer.buffer) for operand in made.writes}
     read = {int(operand.pointer.buffer) for operand in made.reads}
     own = set(group)
@@ -144,7 +144,7 @@ def _replaced(calls: Calls, taken: set[int], new: dict[int, ir.LibraryCall]) -> 
 
 
 def _without_unread(calls: Calls, buffers: Sequence[ir.Buffer]) -> Calls:
-    """Leave out calls whose results are temporary and never read: masks that are not needed."""
+    """Leave out calls whose results are temporary and never read, such as unneeded masks."""
     kept: Calls = []
     read: set[int] = set()
     for call in reversed(calls):
@@ -157,7 +157,7 @@ def _without_unread(calls: Calls, buffers: Sequence[ir.Buffer]) -> Calls:
 
 
 def _without_unused(program: ir.Program) -> ir.Program:
-    """Leave out temporary buffers that no step names any more."""
+    """Leave out temporary buffers that no step names."""
     used = {
         int(operand.pointer.buffer)
         for step in program.steps
@@ -200,7 +200,8 @@ def find_causal(flow: ValueFlow) -> dict[int, ir.LibraryCall]:
 
 
 def _is_triangle(flow: ValueFlow, mask: Value, length: int) -> bool:
-    """Whether a value is `place of the key <= place of the query`, for that many of both."""
+    """Whether a value is `place of the key <= place of the query`, for `length` keys and
+    queries."""
     writer = flow.calls[mask[1]] if mask[1] != OUTSIDE else None
     if writer is None or writer.operator not in _AT_MOST or len(writer.reads) != 2:
         return False
@@ -217,7 +218,7 @@ def _is_triangle(flow: ValueFlow, mask: Value, length: int) -> bool:
 
 
 def _counts(flow: ValueFlow, value: Value, length: int, *, moved: bool) -> bool:
-    """Whether a value is 0, 1, 2 and so on, plus one number for all of them where `moved`."""
+    """Whether a value is 0, 1, 2 and so on; with `moved`, plus one common number."""
     if value[1] == OUTSIDE:
         return False
     call = flow.calls[value[1]]

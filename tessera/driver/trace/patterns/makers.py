@@ -1,7 +1,7 @@
-"""The calls that stand for what patterns find: operands and attributes, where they fit.
+"""Makes the calls that replace matches: operands and attributes, if they fit.
 
-In: a `Match`, or calls that share operands. Out: a call, or None if the pattern stands for
-something else after all.
+In: a `Match`, or calls that share operands. Out: a call, or None if the match computes something
+else.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def plain(operator: str, reads: str, writes: str, eps: str = "") -> Maker:
 
 
 def squared(make: Maker) -> Maker:
-    """Only where the power is two and the mean is over the last dimension."""
+    """A maker that applies only if the power is two and the mean is over the last dimension."""
 
     def checked(match: Match) -> ir.LibraryCall | None:
         if _attribute(match.calls["p"], "exponent") != 2:
@@ -72,7 +72,7 @@ def added_layer_norm(match: Match) -> ir.LibraryCall | None:
 
 
 def gated(match: Match) -> ir.LibraryCall | None:
-    """An activation by its name, times the other half."""
+    """A gated activation: the activation, by its name, of one half times the other half."""
     kind = match.calls["s"].operator.removeprefix("aten::")
     if kind == "gelu" and _attribute(match.calls["s"], "approximate") == "tanh":
         kind = "gelu_tanh"
@@ -81,7 +81,7 @@ def gated(match: Match) -> ir.LibraryCall | None:
 
 
 def rotary(match: Match) -> ir.LibraryCall | None:
-    """A rotary embedding: the first part of what is joined is the second half, negated."""
+    """A rotary embedding: the first part of the concatenation is the second half, negated."""
     joined, half = match.calls["j"], match.calls["n"].reads[0]
     whole = match.operands["x"]
     size = whole.shape[-1] if whole.shape else 0
@@ -116,19 +116,19 @@ def written_out(match: Match) -> ir.LibraryCall | None:
     scores = match.calls["a"].writes[0].shape
     if len(scores) != 4:
         return None
-    # The products are of all heads of all sequences in a row, the mask is not.
+    # The products have the heads of all sequences in one dimension, the mask does not.
     reads = [_split_heads(part, scores[0]) for part in reads]
     made = _split_heads(_as_heads(made), scores[0])
     return _call(ATTENTION, (*reads, match.operands["mask"]), (made,), scale=scale)
 
 
 def _as_heads(operand: ir.Operand) -> ir.Operand:
-    """Batches as heads of one sequence."""
+    """The operand with its batches as heads of one sequence."""
     return replace(operand, shape=(1, *operand.shape), strides=(0, *operand.element_strides()))
 
 
 def _split_heads(operand: ir.Operand, batch: int) -> ir.Operand:
-    """Heads of one sequence as heads of several."""
+    """The operand with the heads of one sequence as heads of several sequences."""
     _, heads, *rest = operand.shape
     _, step, *steps = operand.element_strides()
     own = heads // batch
@@ -176,8 +176,8 @@ def paged(match: Match) -> ir.LibraryCall | None:
 def one_weight(match: Match) -> ir.LibraryCall | None:
     """A batch of products with one matrix on the right, as one product.
 
-    The matrix is there from the start, as weights are: a batch of 1 is no reason to take a product
-    of two results for one with a weight, since larger batches of it are none.
+    The matrix must exist from the start, as weights do: with a batch of 1, a product of two
+    computed values would look like a product with a weight, but with larger batches it is not.
     """
     rows, weight, made = (match.operands[name] for name in ("x", "w", "o"))
     is_repeated = weight.element_strides()[0] == 0 or weight.shape[0] == 1
@@ -191,7 +191,7 @@ def one_weight(match: Match) -> ir.LibraryCall | None:
 
 
 def _folded(operand: ir.Operand) -> ir.Operand | None:
-    """The first two axes as one; None if no single step leads through both."""
+    """The operand with its first two axes as one; None if no single stride covers both."""
     batch, rows, *rest = operand.shape
     outer, inner, *steps = operand.element_strides()
     if batch != 1 and rows != 1 and outer != rows * inner:
@@ -201,7 +201,7 @@ def _folded(operand: ir.Operand) -> ir.Operand | None:
 
 
 def merged(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
-    """Products of one input; each weight is followed by its bias, where there are any."""
+    """Products of one input as one call; each weight is followed by its bias, if it has one."""
     biased = calls[0].operator == "aten::addmm"
     if biased and any(
         dict(c.attributes).get(n) not in (None, 1) for c in calls for n in ("beta", "alpha")
@@ -216,13 +216,14 @@ def merged(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
 
 
 def rotated(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
-    """Rotary embeddings by one table, of several tensors."""
+    """Rotary embeddings of several tensors by one table."""
     reads = [*calls[0].reads[:2], *(call.reads[2] for call in calls)]
     return _call("tessera::rotary", reads, [call.writes[0] for call in calls])
 
 
 def cached(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
-    """Keys and values into their caches; `index_copy_` reads its target, the index, the source."""
+    """Writes of keys and values to their caches; `index_copy_` reads its target, index and
+    source."""
     key, value = calls
     if prod(key.reads[0].shape) != prod(value.reads[0].shape):
         return None

@@ -1,9 +1,9 @@
-"""Patterns as text, and where one of them stands in a program.
+"""Patterns as text, and the search for their matches in a program.
 
-A pattern is lines of `name = operator|other(name, name)`. A name that has no line is what flows in.
-`?` before a line: the operator may be missing, and its first operand stands for it. `?` after an
-operand: it may be missing. Sums and products take their operands in either order. The last line is
-where the search begins.
+A pattern is lines of `name = operator|other(name, name)`. A name without a line is an input. `?`
+before a line: the operator may be missing, and its first operand replaces it. `?` after an operand:
+it may be missing. Sums and products take their operands in either order. The search begins at the
+last line.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_pattern(text: str) -> dict[str, PatternLine]:
 
 
 def find_match(text: str, flow: ValueFlow, root: int) -> Match | None:
-    """A pattern whose last line is the call at this place."""
+    """A match of a pattern whose last line is the call at `root`."""
     lines = read_pattern(text)
     last = next(reversed(lines.values()))
     if flow.calls[root].operator not in last.operators:
@@ -67,13 +67,13 @@ def find_match(text: str, flow: ValueFlow, root: int) -> Match | None:
 
 
 class _PatternSearch:
-    """Backward from a call to those that its operands come from."""
+    """A search backward from a call to the calls that make its operands."""
 
     def __init__(self, lines: dict[str, PatternLine], flow: ValueFlow) -> None:
         self.lines, self.flow = lines, flow
 
     def call(self, line: PatternLine, at: int, known: Match) -> Match | None:
-        """The call at a place as a line."""
+        """Match the call at a place with a line."""
         call = self.flow.calls[at]
         if line.name in known.places:
             return known if known.places[line.name] == at else None
@@ -102,7 +102,7 @@ class _PatternSearch:
         return None
 
     def value(self, name: str, operand: Operand, value: Value, known: Match) -> Match | None:
-        """An operand as a name: by its line, or as what flows in."""
+        """Match an operand with a name: by the name's line, or as an input."""
         line = self.lines.get(name)
         if line is not None:
             if name in known.values:

@@ -1,7 +1,7 @@
-"""The table of patterns: what is looked for, what stands for it, and an example of each.
+"""The table of patterns: each pattern, its replacement, and an example.
 
-An example is the `op` records of a small program in which the pattern stands once. Docs and tests
-are made of these.
+An example is the `op` records of a small program with one match. Docs and tests are made from
+these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tessera.ir.program import program as ir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPattern:
-    """Operators that one stands for. `says` is for readers of the docs."""
+    """Operators that one operator replaces. `says` is for readers of the docs."""
 
     name: str
     says: str
@@ -29,7 +29,7 @@ class OperatorPattern:
 class Twins:
     """Calls of one kind that share operands (`shared` counts reads) and become one call.
 
-    `most`: the exact number; 0: as many as there are.
+    `most`: the exact number of calls; 0: any number.
     """
 
     name: str
