@@ -1,8 +1,8 @@
-"""Put barriers into kernels that torch.compile writes, where threads meet in the same memory.
+"""Puts barriers into kernels of torch.compile whose threads access the same memory.
 
 In: the source of a Triton kernel, and which of its parameters are the same memory. Out: the same
-with a barrier between any two accesses of the same memory of which one is a store. Triton gives
-every load and store a layout of its own, and orders nothing between the threads of a block:
+source with a barrier between any two accesses to the same memory of which one is a store. Triton
+gives every load and store a layout of its own, and orders nothing between the threads of a block:
 
 - Inductor writes a reduction over more than a block as several loops, and a later one loads what an
   earlier one has stored. A thread then reads what another one has written, or not yet (seen with
@@ -28,9 +28,9 @@ _BARRIER = "tl.debug_barrier()"
 _BARRIERS = frozenset(("debug_barrier", "x_grid_barrier"))
 _LOADS = frozenset(("load", "load_tensor_descriptor"))
 _STORES = frozenset(("store", "store_tensor_descriptor"))
-# They make a pointer of a pointer.
+# Functions that make a pointer from a pointer.
 _POINTERS = frozenset(("make_block_ptr", "make_tensor_descriptor", "advance", "to", "cast"))
-# Which classes of Inductor's write kernels; the second ones are those of several kernels in one.
+# Inductor's classes that write kernels; the second ones combine several kernels in one.
 _WRITERS = (
     ("torch._inductor.codegen.triton", "TritonKernel"),
     ("torch._inductor.codegen.triton_combo_kernel", "ComboKernel"),
@@ -38,10 +38,11 @@ _WRITERS = (
 
 
 def with_barriers(source: str, same: Mapping[str, str] | None = None) -> str:
-    """The source of kernels with barriers; `same` names for parameters which others they are."""
+    """The source of kernels with barriers; `same` maps parameters to others with the same
+    memory."""
     lines = source.split("\n")
     places: set[tuple[int, int]] = set()
-    # A kernel that has no name yet is `Placeholder.KERNEL_NAME`, which Python does not take.
+    # A kernel without a name is `Placeholder.KERNEL_NAME`, which Python does not parse.
     for part in ast.parse(source.replace("Placeholder.", "Placeholder_")).body:
         if isinstance(part, ast.FunctionDef):
             kernel = _BarrierPlaces(_pointers(part), same or {})
@@ -53,7 +54,8 @@ def with_barriers(source: str, same: Mapping[str, str] | None = None) -> str:
 
 
 def _pointers(kernel: ast.FunctionDef) -> frozenset[str]:
-    """The parameters that are pointers: by the types that its decorator names, or all of them."""
+    """The parameters that are pointers: by the types in its decorator, or all parameters without
+    types."""
     names = {parameter.arg for parameter in (*kernel.args.args, *kernel.args.kwonlyargs)}
     typed: dict[str, str] = {}
     for decorator in kernel.decorator_list:
@@ -81,7 +83,7 @@ class _Moments:
     by: ast.stmt | None = None
 
     def clash(self, how: str, statement: ast.stmt) -> int:
-        """The last moment of an access that this one must not meet; -1 if there is none.
+        """The last moment of an access that conflicts with this one; -1 if there is none.
 
         The same store in the next iteration of a loop has other addresses, and atomics do not
         conflict.
@@ -99,7 +101,7 @@ class _Moments:
 @dataclass(slots=True)
 class _BarrierPlaces:
     """The statements of a kernel in the order in which they run; loops are followed twice, so that
-    what one turn leaves behind is seen by the next."""
+    conflicts between iterations are seen."""
 
     pointers: frozenset[str]
     same: Mapping[str, str]
@@ -113,7 +115,7 @@ class _BarrierPlaces:
         for statement in statements:
             self._now += 1
             if (statement.lineno, statement.col_offset) in self.places:
-                self._moments.clear()  # a barrier was put there in an earlier turn
+                self._moments.clear()  # a barrier was put there in an earlier iteration
             match statement:
                 case ast.For() | ast.While():
                     self._loops.append((self._now, statement))
@@ -131,7 +133,7 @@ class _BarrierPlaces:
                         self._name(statement)
 
     def _follow_both(self, branch: ast.If) -> None:
-        """Either side of a branch, which all threads of a block take together."""
+        """Follow both sides of a branch, which all threads of a block take together."""
         before = {memory: replace(moments) for memory, moments in self._moments.items()}
         self.follow(branch.body)
         first, self._moments = self._moments, before
@@ -144,7 +146,7 @@ class _BarrierPlaces:
             other.added = max(moments.added, other.added)
 
     def _calls(self, node: ast.AST, statement: ast.stmt) -> None:
-        """What the calls of a statement do, loads first."""
+        """Note the accesses of the calls of a statement, loads first."""
         calls = [call for call in ast.walk(node) if isinstance(call, ast.Call)]
         if any(_name_of(call) in _BARRIERS for call in calls):
             self._moments.clear()
@@ -155,7 +157,7 @@ class _BarrierPlaces:
                         self._access(memory, statement, how)
 
     def _memory_of(self, call: ast.Call) -> frozenset[str]:
-        """The memory that a call is given: by what it is called on, or by its operands."""
+        """The memory that a call accesses: by its object, or by its operands."""
         given: list[ast.expr] = [*call.args, *(named.value for named in call.keywords)]
         if len(_does(_name_of(call))) == 1:  # the pointer is known
             named = [named.value for named in call.keywords if named.arg == "pointer"]
@@ -165,7 +167,7 @@ class _BarrierPlaces:
         return frozenset().union(*map(self._roots, given))
 
     def _roots(self, node: ast.AST) -> frozenset[str]:
-        """The memory of pointers that an expression is made of, apart from what it loads."""
+        """The memory of the pointers in an expression, except those inside loads."""
         if isinstance(node, ast.Call) and _name_of(node) not in _POINTERS:
             return frozenset()
         if isinstance(node, ast.Name):
@@ -175,7 +177,7 @@ class _BarrierPlaces:
         return frozenset().union(*map(self._roots, ast.iter_child_nodes(node)))
 
     def _name(self, statement: ast.Assign | ast.AnnAssign) -> None:
-        """Names for pointers."""
+        """Note the names that an assignment gives to pointers."""
         roots = self._roots(statement.value) if statement.value else frozenset()
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         for target in targets:
@@ -207,8 +209,7 @@ class _BarrierPlaces:
 
 
 def _does(name: str) -> tuple[str, ...]:
-    """What a call of that name does with memory that it is given; an unknown call may do
-    anything."""
+    """The kinds of access of a call of that name; an unknown call may do anything."""
     if name in _POINTERS or name in _BARRIERS:
         return ()
     if name in _LOADS:
@@ -228,7 +229,7 @@ def _name_of(call: ast.Call) -> str:
 
 @contextmanager
 def barriers() -> Iterator[None]:
-    """Write Inductor's kernels with barriers."""
+    """Make Inductor write its kernels with barriers."""
     with ExitStack() as stack:
         for module, name in _WRITERS:
             writer = getattr(import_module(module), name)
@@ -246,8 +247,7 @@ def _written(before: Callable[..., str]) -> Callable[..., str]:
 
 
 def _same_memory(kernel: object) -> dict[str, str]:
-    """Parameters that are given a buffer that another one is given, too: loaded by the first, and
-    stored by the second."""
+    """Parameters that share a buffer with another parameter: one loads it, the other stores it."""
     arguments = getattr(kernel, "args", None)
     loaded = dict(getattr(arguments, "input_buffers", {}))
     stored = dict(getattr(arguments, "output_buffers", {}))

@@ -1,9 +1,9 @@
 """Processes in which Triton compiles kernels while a model is captured.
 
-In: the settings and the cores of this machine. Out: how many processes to compile with, in turn:
-many first if there are cores for them, then this process alone, in case the others fail.
+In: the settings and the cores of this machine. Out: the numbers of processes to try in turn: many
+if there are enough cores, then this process alone, in case the others fail.
 
-What is compiled elsewhere comes back whole, with its PTX; only its source stays behind, so it
+Kernels compiled in other processes come back with their PTX but without their source, so they
 cannot be compiled again for another architecture.
 """
 
@@ -15,13 +15,13 @@ from tessera.frontend.capture.problems import chain
 from tessera.settings import read_settings
 
 _MOST = 16
-_FEWEST = 4  # with fewer cores the processes are in each other's way
-# What is said of a pool that is gone, by exceptions that have no class of their own.
+_FEWEST = 4  # with fewer cores the processes slow each other down
+# Messages about a closed pool, from exceptions without a class of their own.
 _GONE = ("SubprocPool closed", "closed pool", "compilation subprocess exited")
 
 
 def process_counts(*, for_others: bool) -> tuple[int, ...]:
-    """Numbers of processes to try in turn; `for_others`: code for other architectures is made,
+    """Numbers of processes to try in turn; `for_others`: code for other architectures is needed,
     too."""
     wanted = read_settings().compile_processes
     if wanted is None:

@@ -1,18 +1,17 @@
-"""Where torch.compile and Triton keep what they compiled and measured, for the next capture.
+"""The folder where torch.compile and Triton keep compiled code and measurements.
 
-In: nothing. Out: a folder of our cache, for as long as a capture takes, or an empty one that goes
-away after it where there is no cache. A second capture of the same model, or of one with the same
-kernels, then compiles and measures little.
+In: nothing. Out: a folder of our cache for the duration of a capture, or an empty temporary folder
+if there is no cache. A second capture of the same model, or of one with the same kernels, then
+compiles and measures little.
 
-What lies there is checked before it is used: kernels, compiled graphs and their code against
-digests that were noted when a capture ended (unless they are unchanged since), tables of
-measured times for being whole. What is
-damaged is removed, and made again. A compiled graph is used only for the same graph, inputs,
-options, versions and GPU (torch.compile sees to that) and for the same code of ours and the same
-route (`kept_products.made_by`): the model itself is recorded anew by every capture. What an
-interrupted capture left counts: Triton and Inductor put files there whole, by renaming, so any
-number of captures can share the folder. Every combination of versions has a folder of its own;
-above the limit the oldest goes.
+Files are checked before they are used: kernels, compiled graphs and their code against digests that
+were noted when a capture ended (unless their stamps are unchanged), tables of measured times for
+completeness. Damaged files are removed and made again. A compiled graph is used only for the same
+graph, inputs, options, versions and GPU (torch.compile sees to that) and for the same code of ours
+and the same route (`kept_products.made_by`): the model itself is recorded again by every capture.
+Files of an interrupted capture are used: Triton and Inductor write whole files, by renaming, so any
+number of captures can share the folder. Every combination of versions has its own folder; above the
+limit the oldest items are removed.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LONGEST_WRITE_S = 600
 def compiled_folder(apart: str = "", *, sms: int = 0) -> Iterator[None]:
     """Direct the caches of the compilers to our cache, or to a temporary folder without one.
 
-    `apart` names a folder of its own. Measurements on a number of SMs (`sms`) are kept separately;
+    `apart` names a separate folder. Measurements on a number of SMs (`sms`) are kept separately;
     0 means all SMs.
     """
     folder = _folder(apart)
@@ -78,7 +77,7 @@ def _kept_in(folder: Path, sms: int = 0) -> Iterator[None]:
 
 
 def _folder(apart: str) -> Path | None:
-    """The folder for these versions; None without a cache that is this user's alone."""
+    """The folder for these versions; None if there is no cache that only this user can write to."""
     import torch
     import triton
 
@@ -101,11 +100,11 @@ def _folder(apart: str) -> Path | None:
 def drop_damaged(folder: Path) -> None:
     """Remove items that changed since they were noted, and incomplete tables.
 
-    Where the notes are damaged nothing can be told from what is whole: all of it goes.
+    If the notes are damaged, damaged items cannot be recognised, so all items are removed.
     """
     noted = _noted(folder)
     for item in _items(folder):
-        with contextlib.suppress(OSError):  # another capture may be at it
+        with contextlib.suppress(OSError):  # another capture may be removing it
             known, _, stamp = (noted or {}).get(_name(item, folder), "").partition(" ")
             changed = known and stamp != _stamp(item) and known != _digest(item)
             if (noted is None or changed) and not _is_written(item):
@@ -120,7 +119,7 @@ def drop_damaged(folder: Path) -> None:
 
 
 def note_kernels(folder: Path) -> None:
-    """Note all items; drop the oldest above the limit in bytes."""
+    """Note all items, and remove the oldest above the limit in bytes."""
     sizes: dict[Path, tuple[float, int]] = {}
     noted, before = {}, _noted(folder) or {}
     for item in _items(folder):
@@ -181,7 +180,7 @@ def _remove(item: Path) -> None:
 
 
 def _is_written(item: Path) -> bool:
-    """Whether another capture is writing it: Triton writes into a folder inside, and renames.
+    """Whether another capture is writing an item: Triton writes into a folder inside, and renames.
 
     A process that was killed leaves such a folder behind.
     """
@@ -195,7 +194,7 @@ def _is_written(item: Path) -> bool:
 def _is_whole(item: Path) -> bool:
     """Whether an item is complete: Triton writes the list of a kernel's files last."""
     if item.is_file():
-        return not item.name.startswith(".")  # files get their names when they are whole
+        return not item.name.startswith(".")  # files get their final names when they are complete
     names = [file.name for file in item.iterdir()]
     return any(name.startswith("__grp__") for name in names) or (
         bool(names) and all(name.endswith(".so") for name in names)

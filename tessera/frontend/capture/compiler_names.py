@@ -1,11 +1,11 @@
-"""The digests by which both compilers name themselves in the keys of their caches.
+"""The digests that identify both compilers in the keys of their caches.
 
-In: the installed PyTorch and Triton. Out: in the compilers, the names that they would make of their
-own files. They read hundreds of megabytes for that, in every process, which takes longer than the
-rest of a second capture of a small model.
+In: the installed PyTorch and Triton. Out: the compilers have the names that they would compute from
+their own files. To compute them, each process would read hundreds of megabytes, which takes longer
+than the rest of a second capture of a small model.
 
 Names are kept until a file of either compiler is written or added (`stamp_of`). They are not kept
-for compilers whose folders are links, as developers have them. A damaged file counts as absent.
+for compilers whose folders are links, as in development installs. A damaged file counts as absent.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tessera.frontend.cache.private_files import (
 
 SUFFIX = ".names"
 _FORMAT = "tessera-names 1"
-# No part of a compiler: what Python writes, and headers.
+# Not part of a compiler: Python's own files, and headers.
 _LEFT_OUT = ("__pycache__", "include")
 
 
 def start_naming() -> threading.Thread | None:
-    """Tell the compilers their names; what was not kept is made while the model is being recorded.
+    """Give the compilers their names; missing names are computed while the model is recorded.
 
-    Both compilers remember their names; a caller that asks earlier computes one.
+    Both compilers remember their names; a compiler that needs its name earlier computes it.
     """
     with contextlib.suppress(Exception):  # the compiler reports the failure when it needs a name
         path = _path()
@@ -61,7 +61,7 @@ def _make() -> None:
 
 
 def _tell(triton_name: str, torch_name: bytes) -> bool:
-    """Give both compilers their names; false if this version does not take one."""
+    """Give both compilers their names; false if this version does not accept one."""
     from torch._inductor.codecache import torch_key
     from torch._inductor.runtime import triton_compat
 
@@ -69,7 +69,7 @@ def _tell(triton_name: str, torch_name: bytes) -> bool:
     asked = triton_compat.triton_key
     if settle is None or not callable(asked):
         return False
-    with contextlib.suppress(RuntimeError, AssertionError):  # it has its name already
+    with contextlib.suppress(RuntimeError, AssertionError):  # it already has its name
         settle(torch_name)
 
     def triton_key() -> str:

@@ -1,10 +1,10 @@
-"""Complex numbers of a recorded graph as pairs of real ones.
+"""Replaces the complex numbers of a recorded graph with pairs of real numbers.
 
 In: a graph of operators (for Inductor's `post_grad_custom_pre_pass`). Out: the same graph, which
-computes with real and imaginary parts. Triton has no complex numbers: torch.compile leaves all that
-touches one to PyTorch, operator by operator, though it is mostly a rotary embedding. What stands
-for such a pair is made whole again where an operator that is not known here needs it, and what such
-an operator makes is taken apart by `view_as_real`, which costs nothing.
+computes with real and imaginary parts. Triton has no complex numbers: torch.compile leaves all
+operators on them to PyTorch, one by one, though most are rotary embeddings. A pair becomes a
+complex tensor again where an operator that is not known here needs it, and the result of such an
+operator is split by `view_as_real`, which costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.fx.node import Argument
 
 from tessera.frontend.capture.graphs.graph_nodes import value_of
 
-# What moves elements about does so with both parts. Its first operand is a tensor.
+# Operators that move elements are applied to both parts. Their first operand is a tensor.
 _MOVES = frozenset(
     {
         "alias",
@@ -51,7 +51,7 @@ class _ComplexPair(NamedTuple):
 
 
 def replace_complex(graph: Graph) -> None:
-    """Compute with pairs, where the graph has complex numbers."""
+    """Compute with pairs if the graph has complex numbers."""
     if any(_is_complex(node) for node in graph.nodes):
         _PairedGraph(graph).replace()
         graph.eliminate_dead_code()
@@ -84,7 +84,7 @@ class _PairedGraph:
                     node.replace_all_uses_with(made)
 
     def _left_alone(self, node: Node) -> None:
-        """An operator that is not known here: with whole numbers, in and out."""
+        """Keep an operator that is not known here, with complex tensors as operands and result."""
         node.args = map_arg(node.args, self._made_whole)
         node.kwargs = map_arg(node.kwargs, self._made_whole)
         if _is_complex(node):
@@ -105,7 +105,7 @@ class _PairedGraph:
         return self.whole[node]
 
     def _parts(self, thing: Argument) -> _ComplexPair | None:
-        """The parts of an operand; None for what is neither a tensor nor a number."""
+        """The parts of an operand; None if it is neither a tensor nor a number."""
         if isinstance(thing, complex):
             return _ComplexPair(thing.real, thing.imag)
         if not isinstance(thing, Node):
@@ -132,13 +132,13 @@ class _PairedGraph:
         return self._call(aten.cat.default, parts, -1)
 
     def _filled(self, pair: _ComplexPair) -> tuple[Argument, Argument]:
-        """Both parts, zeros for one that is missing."""
+        """Both parts, with zeros for a missing part."""
         if pair.imaginary is not None:
             return pair.real, pair.imaginary
         return pair.real, self._call(torch.ops.aten.full_like.default, pair.real, 0)
 
     def _computed(self, node: Node) -> _ComplexPair | Node | None:
-        """What a node gives: a pair, a real node, or None if that is not known."""
+        """The result of a node: a pair, a real node, or None if the operator is not known."""
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             return None
         aten = torch.ops.aten
@@ -149,11 +149,11 @@ class _PairedGraph:
         if node.target is aten.view.dtype:
             return self._seen_as(node)
         if name in _MOVES and not node.kwargs:
-            # Parts may lie apart where the whole did not.
+            # The parts may not be contiguous even if the complex tensor was.
             target = aten.reshape.default if name in ("view", "_unsafe_view") else node.target
             pair = self._parts(first)
             return None if pair is None else self._of_each(pair, target, node.args[1:])
-        if name == "clone":  # a layout in memory is no part of the numbers
+        if name == "clone":  # the memory layout does not apply to the parts
             pair = self._parts(first)
             return None if pair is None else self._of_each(pair, aten.clone.default, ())
         if name == "cat" and isinstance(first, list | tuple):
@@ -234,7 +234,7 @@ class _PairedGraph:
         add, sub, mul = aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor
 
         def of(target: torch._ops.OpOverload, a: Argument, b: Argument) -> Argument:
-            """By an operator whose first operand has to be a tensor; numbers come second."""
+            """Call an operator whose first operand has to be a tensor; numbers come second."""
             if not isinstance(a, Node) and isinstance(b, Node):
                 if target is sub:
                     return self._call(add, self._call(aten.neg.default, b), a)
@@ -261,7 +261,7 @@ class _PairedGraph:
         return None
 
     def _call(self, target: torch._ops.OpOverload, *arguments: Argument) -> Node:
-        """A new node, with the value that it gives on fake tensors."""
+        """A new node with its value on fake tensors."""
         node = self.graph.call_function(target, arguments)
         node.meta["val"] = target(*map_arg(arguments, lambda operand: operand.meta["val"]))
         return node

@@ -1,9 +1,9 @@
-"""Read the nodes of a captured CUDA graph.
+"""Reads the nodes of a captured CUDA graph.
 
 In: the handle of a `CUgraph`. Out: raw nodes in the order of capture, which its edges allow, and
-which of them each one comes after. Nodes that mean no device work (empty ones, events) drop out,
-and what came after them comes after what they came after. Host callbacks, child graphs,
-conditionals and copies from or to the host are `RawOther`: a library may use them as it likes.
+the predecessors of each node. Nodes without device work (empty nodes, events) are left out, and
+their successors get their predecessors. Host callbacks, child graphs, conditionals and copies from
+or to the host are `RawOther`: inside library calls they are allowed.
 
 Source: CUDA driver API 13.0, graph management.
 """
@@ -32,7 +32,7 @@ _WHAT = {
     "CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT": "a semaphore",
     "CU_GRAPH_NODE_TYPE_BATCH_MEM_OP": "a stream memory operation",
 }
-# Kernels of NCCL and NVSHMEM, whose names C++ may have mangled.
+# Kernels of NCCL and NVSHMEM, whose names may be mangled (C++).
 _COMMUNICATES = re.compile(r"(_Z\d+)?(nccl|nvshmem)")
 _SKIPPED = frozenset(
     {
@@ -44,7 +44,7 @@ _SKIPPED = frozenset(
 
 
 def call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
-    """A driver call; its result without the status, or an error that names the call."""
+    """Make a driver call; its result without the status, or an error that names the call."""
     status, *results = function(*arguments)
     if int(status) != 0:
         name = getattr(function, "__name__", "a driver call")
@@ -57,7 +57,7 @@ def call(function: Callable[..., tuple[Any, ...]], *arguments: object) -> Any:
 
 
 def count_nodes(graph: driver.CUgraph) -> int:
-    """How many nodes a graph has so far."""
+    """The number of nodes that a graph has so far."""
     from cuda.bindings import driver
 
     _, count = call(driver.cuGraphGetNodes, graph, 0)
@@ -81,8 +81,8 @@ class CapturedNodes:
 def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> CapturedNodes:
     """The work of a graph and its order.
 
-    Arguments are read for the functions that are known (by handle and name) only: how libraries
-    pass theirs is their own affair.
+    Arguments are read only for known functions (by handle and name): libraries may pass theirs in
+    any way.
     """
     from cuda.bindings import driver
 
@@ -100,10 +100,10 @@ def read_graph(graph: int, is_known: Callable[[int, str], bool]) -> CapturedNode
 
 
 def _edges(handle: driver.CUgraph, nodes: Sequence[driver.CUgraphNode]) -> list[tuple[int, int]]:
-    """Pairs of places: the second comes after the first."""
+    """Pairs of places, of which the second comes after the first."""
     from cuda.bindings import driver
 
-    # The bindings give starts, ends, what kind of edge each is (since CUDA 13), and a count.
+    # The bindings return starts, ends, the kinds of the edges (from CUDA 13 on), and a count.
     count = int(call(driver.cuGraphGetEdges, handle, 0)[-1])
     if not count:
         return []
@@ -115,7 +115,7 @@ def _edges(handle: driver.CUgraph, nodes: Sequence[driver.CUgraphNode]) -> list[
 def order_of(
     places: Sequence[int], count: int, edges: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """Which of the nodes at `places` each of them comes after, through those that drop out."""
+    """The predecessors of each node at `places`, through nodes that are left out."""
     number = {place: n for n, place in enumerate(places)}
     sources: list[set[int]] = [set() for _ in range(count)]
     for first, second in sorted(edges, key=lambda edge: edge[1]):

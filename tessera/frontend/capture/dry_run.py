@@ -1,7 +1,7 @@
-"""Build a model where there is no GPU.
+"""Builds a model on a machine without a GPU.
 
-What a model asks of a GPU while it is built stays on the host: a mode stands between the model's
-code and PyTorch's functions and takes devices out of their arguments.
+Tensors that a model puts on a GPU while it is built stay on the host: a mode between the model's
+code and PyTorch's functions removes devices from their arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
             yield
     except TesseraError as failure:
         first, *rest = failure.diagnostics
-        # Exceptions of PyTorch that are about CUDA have no type in common: only their texts tell.
+        # PyTorch's exceptions about CUDA have no common type: only their texts identify them.
         causes = (cause for cause in chain(failure) if not isinstance(cause, TesseraError))
         told = " ".join(map(str, causes)).lower()
         if first.code != RAISED or not ("cuda" in told or "nvidia" in told):
@@ -52,7 +52,7 @@ def without_gpu(*, on_gpu: bool = True) -> Iterator[None]:
 
 
 def _on_host(value: object) -> object:
-    """The host in place of a GPU."""
+    """Replace a GPU with the host."""
     import torch
 
     if isinstance(value, torch.device) and value.type == "cuda":

@@ -1,10 +1,10 @@
 """Copies from the host to the GPU while a call is captured: constants of the trace.
 
-A CUDA graph takes no copy from memory of the host, and PyTorch makes one of every
-`torch.tensor(0.0, device="cuda")`. Nothing runs during a capture, so a copy can be made after it:
-the model gets memory of the GPU with nothing in it yet, and `fill` puts there what the host held
-when the copy was asked for. What is in it is then fixed in the trace, which `TSR6012` says. Pinned
-memory is left alone: a graph reads it anew each time, so it is data of the call.
+A CUDA graph cannot hold a copy from pageable host memory, and every `torch.tensor(0.0,
+device="cuda")` of PyTorch makes such a copy. Nothing runs during a capture, so the copy can be made
+after it: the model gets uninitialised GPU memory, and `fill` copies the values that the host held
+when the copy was requested. These values are then fixed in the trace, as `TSR6012` reports. Pinned
+memory is left alone: a graph reads it on every run, so it is data of the call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from tessera.frontend.capture.operator_mode import name_of
 
 _CONVERTS = "aten::_to_copy"
-# Those that take memory of the host beside that of the GPU, and copy it.
+# Operators that take host memory beside GPU memory, and copy it.
 _TAKES = frozenset(
     f"aten::{name}"
     for name in ("copy_", "index.Tensor", "_unsafe_index.Tensor", "index_put", "index_put_")
@@ -27,7 +27,7 @@ _TAKES = frozenset(
 
 @dataclass(slots=True)
 class HostCopies:
-    """Constants in the order in which the model makes them, and what the host holds of each."""
+    """Constants in the order in which the model makes them, with the host's values of each."""
 
     constants: list[torch.Tensor] = field(default_factory=list)
     held: list[torch.Tensor] = field(default_factory=list)
@@ -46,7 +46,7 @@ class HostCopies:
         return self._constant(func(*args, **kwargs | plain), to)
 
     def given_to(self, func: torch._ops.OpOverload, args: tuple[object, ...]) -> tuple[object, ...]:
-        """The arguments of a call, with constants in place of what it would copy itself."""
+        """The arguments of a call, with constants in place of host tensors that it would copy."""
         first = args[0] if args else None
         if name_of(func) not in _TAKES or not isinstance(first, torch.Tensor) or _is_on_host(first):
             return args
@@ -61,7 +61,7 @@ class HostCopies:
         return (first, *map(on_gpu, args[1:]))
 
     def fill(self) -> None:
-        """Make the copies; the capture is over."""
+        """Make the copies after the capture."""
         for constant, held in zip(self.constants, self.held, strict=True):
             constant.copy_(held)
 
@@ -81,7 +81,7 @@ def made_on_host() -> Iterator[None]:
     """Make `torch.tensor(..., device="cuda")` build its tensor on the host and copy it, so that a
     dispatch mode sees the copy."""
     name = "_set_only_lift_cpu_tensors"
-    if not hasattr(torch._C, name):  # an older one; such a copy ends the capture
+    if not hasattr(torch._C, name):  # an older PyTorch, where the copy ends the capture
         yield
         return
     before = torch._C._only_lift_cpu_tensors()

@@ -1,8 +1,8 @@
-"""What a traced callable is called with, and what else it holds: tensors with names.
+"""The inputs of a traced callable and the tensors that it holds, with names.
 
-An argument has the name of its parameter, also if it is given by place; what a callable holds (in
-its closure, or as an attribute of an object that is no parameter) has the name of that. So two
-traces of one model, such as prompts and single tokens with one cache, share memory by name.
+An argument has the name of its parameter, also if it is positional; a tensor that a callable holds
+has the name of the closure variable, or of the attribute of an object that is not a parameter. So
+two traces of one model, such as prompts and single tokens with one cache, share memory by name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Inputs:
         return iter(self.plain)
 
     def tensors(self, function: Callable[..., object]) -> list[tuple[str, torch.Tensor]]:
-        """The tensors in them, each with a name: that of its parameter, or its place."""
+        """The tensors in the arguments, each with the name of its parameter, or its position."""
         names = _parameters(function)
         named = []
         for number, value in enumerate(self.plain):
@@ -51,11 +51,11 @@ class Inputs:
         return named
 
     def call(self, function: Callable[..., R], *, is_last: bool = False) -> R:
-        """Call a function with them; states that it replaces stay where they were.
+        """Call a function with the arguments; states that it replaces keep their memory.
 
-        The last call is the one that counts: states have to have their sizes by then.
+        The last call is the captured one: states must have their final sizes by then.
         """
-        if "torch" not in sys.modules:  # then no object holds a state
+        if "torch" not in sys.modules:  # without PyTorch no object holds a state
             return function(*self.plain, **self.named)
         from tessera.frontend.capture.kept_state import check_kept, part_from, places_of, put_back
 
@@ -93,7 +93,8 @@ def held_tensors(function: Callable[..., object]) -> list[tuple[str, torch.Tenso
 
 @dataclass(frozen=True, slots=True)
 class KnownTensors:
-    """What a call is given and what its model has, by name, inputs first; inputs on the host."""
+    """The tensors of a call's inputs and model by name, inputs first; and the inputs on the
+    host."""
 
     tensors: tuple[tuple[str, torch.Tensor, Role], ...] = ()
     notes: tuple[Diagnostic, ...] = ()
@@ -106,8 +107,8 @@ def known_tensors(
 ) -> KnownTensors:
     """The tensors of a call, taken before it: states that it replaces are still in place.
 
-    Inputs come first, so that a cache that is passed in is no weight. Of modules that are not the
-    callable's own, those whose first tensor does not count are left out (`modules_of`).
+    Inputs come first, so that a cache that is passed in is not a weight. Modules that are not the
+    callable's own are left out if their first tensor does not count (`modules_of`).
     """
     given = inputs.tensors(function)
     notes = tuple(on_host(name) for name, tensor in given if not tensor.is_cuda)
@@ -121,7 +122,7 @@ def named_parameters(
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Named parameters and buffers of the modules behind a callable (`modules_of`).
 
-    Those that have no shape yet are of a lazy module that was never called: nothing uses them.
+    Parameters without a shape belong to a lazy module that was never called: nothing uses them.
     """
     from torch.nn.parameter import is_lazy
 
@@ -158,7 +159,7 @@ def modules_of(
 
 
 def _owner(origin: Callable[..., object]) -> object | None:
-    """The object that is called, or whose method is, if that is no module of PyTorch."""
+    """The object that is called, or whose method is called, if it is not a PyTorch module."""
     from torch.nn import Module
 
     inner = inspect.unwrap(origin)
@@ -180,13 +181,13 @@ def _closure(origin: Callable[..., object]) -> Iterator[tuple[str, object]]:
         return
     inner = origin.forward if isinstance(origin, Module) else origin
     if not hasattr(inner, "__code__") and not hasattr(inner, "__func__"):
-        inner = vars(type(inner)).get("__call__", inner)  # an object that is called
+        inner = vars(type(inner)).get("__call__", inner)  # a callable object
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(inner, "__closure__", None) or (), strict=False):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # a cell that is empty yet
+        except ValueError:  # an empty cell
             continue
 
 
@@ -197,7 +198,7 @@ def _origin(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _parameters(function: Callable[..., object]) -> list[str]:
-    """The names of parameters that are given by place."""
+    """The names of positional parameters."""
     from torch.nn import Module
 
     origin = _origin(function)

@@ -1,8 +1,9 @@
-"""What is known of a graph whose compiled form comes from the cache.
+"""Measured products of a graph whose compiled form comes from the cache.
 
-In: the graph that torch.compile has recorded, and what decides its code besides (`made_by`). Out: a
-name for it, and the products that were measured when it was compiled: from the disk, for nothing is
-measured when it is not compiled again. A damaged file counts as absent.
+In: the graph that torch.compile has recorded, and everything else that determines its code
+(`made_by`). Out: a name for the graph, and the products that were measured when it was compiled.
+They come from the disk, because nothing is measured if the graph is not compiled again. A damaged
+file counts as absent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tessera.frontend.capture.graphs.graph_nodes import value_of
 from tessera.frontend.capture.raw import MeasuredProduct
 
 SUFFIX = ".products"
-# How products and convolutions may round.
+# Settings for the rounding of products and convolutions.
 _ROUNDING = (
     "get_float32_matmul_precision",
     "backends.cudnn.allow_tf32",
@@ -34,7 +35,8 @@ _ROUNDING = (
 
 
 def made_by(route: str, backends: str, sms: int) -> str:
-    """All that decides the code of a graph and that torch.compile does not know of by itself."""
+    """Everything that determines the code of a graph and that torch.compile does not include
+    itself."""
     sdpa = torch.backends.cuda
     flags = (sdpa.flash_sdp_enabled(), sdpa.mem_efficient_sdp_enabled(), sdpa.math_sdp_enabled())
     told = (route, backends, sms, flags, tuple(map(_setting, _ROUNDING)))
@@ -42,8 +44,8 @@ def made_by(route: str, backends: str, sms: int) -> str:
 
 
 def _setting(name: str) -> object:
-    """What a setting of PyTorch's is; older versions have fewer of them, and by the older names
-    PyTorch does not say what was set by the younger ones."""
+    """The value of a PyTorch setting; older versions have fewer settings, and the older names do
+    not show values that were set by the newer ones."""
     try:
         held = operator.attrgetter(name)(torch)
         return held() if callable(held) else held
@@ -52,7 +54,8 @@ def _setting(name: str) -> object:
 
 
 def name_of_graph(graph: Graph, made: str) -> str:
-    """A name for a recorded graph, the types and sizes of its inputs, and what decides its code."""
+    """A name for a recorded graph, the types and sizes of its inputs, and everything else that
+    determines its code."""
     digest = hashlib.blake2b(made.encode() + str(graph).encode(), digest_size=16)
     for node in graph.nodes:
         value = value_of(node) if node.op == "placeholder" else None
@@ -62,7 +65,7 @@ def name_of_graph(graph: Graph, made: str) -> str:
 
 
 def with_kept(names: Sequence[str], heard: list[MeasuredProduct]) -> tuple[MeasuredProduct, ...]:
-    """Products that were measured now, which are written; without any, those that were kept."""
+    """The products measured now, which are stored; if there are none, the stored products."""
     path = _path(names)
     if path is None or not names:
         return tuple(heard)

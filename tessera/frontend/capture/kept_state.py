@@ -1,12 +1,12 @@
-"""What a model keeps from one call to the next by putting a new tensor in place of an old one.
+"""State that a model keeps between calls by replacing an old tensor with a new one.
 
 `self.state = f(self.state, x)` gives a state other memory in every call, and a trace has the memory
-of one call: the next request would read the old state again. So after a call what was put in place
-of a tensor is copied into that, and the old tensor is put back: the state stays where it is.
+of one call: the next request would read the old state again. So after a call the new tensor is
+copied into the old one, and the old tensor is put back: the state keeps its memory.
 
-In: a callable, what it is called with, and the modules behind it. Out: the places (`KeptPlace`),
-taken before a call, which `put_back` mends after it. Places are attributes of modules, their
-buffers, and what is in objects, lists and dictionaries that modules, arguments or closures hold.
+In: a callable, its arguments, and its modules. Out: the places (`KeptPlace`), taken before a call,
+which `put_back` restores after it. Places are attributes of modules, their buffers, and the
+elements of objects, lists and dictionaries that modules, arguments or closures hold.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KeptPlace:
 def places_of(
     modules: Iterable[torch.nn.Module], held: Iterable[tuple[str, object]]
 ) -> list[KeptPlace]:
-    """Places of tensors in modules and in other things that are held, each with its name."""
+    """Places of tensors in modules and in other objects that are held, each with its name."""
     every: list[KeptPlace] = []
     seen: set[int] = set()
     for module in modules:
@@ -81,7 +81,7 @@ def _inside(
     depth: int = 0,
 ) -> Iterator[KeptPlace]:
     if isinstance(value, torch.Tensor):
-        # one without a shape is of a lazy module: it takes shape where it is
+        # a tensor without a shape belongs to a lazy module, which gives it a shape in place
         is_plain = not hasattr(value, "__tensor_flatten__") and value.layout is torch.strided
         if is_plain and not torch.nn.parameter.is_lazy(value):
             yield KeptPlace(name, container, key, value, is_model)
@@ -96,14 +96,14 @@ def _inside(
 
 
 def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
-    """What a list, a dictionary or an object holds."""
+    """The elements of a list, a dictionary or an object."""
     if value is None or isinstance(value, (*_PLAIN, type, ModuleType)) or callable(value):
         return
     if isinstance(value, list):
         for number, part in enumerate(value):
             yield str(number), value, number, part
         return
-    if isinstance(value, tuple):  # its own places never change
+    if isinstance(value, tuple):  # the elements of a tuple never change
         for number, part in enumerate(value):
             for way, container, key, inner in _parts(part):
                 yield f"{number}.{way}", container, key, inner
@@ -115,9 +115,9 @@ def _parts(value: object) -> Iterator[tuple[str, Container, str | int, object]]:
 
 
 def put_back(places: list[KeptPlace], result: object) -> None:
-    """Copy what was put in place of tensors into them, where it is of the same kind.
+    """Copy tensors that replaced others into the old tensors, if both are of the same kind.
 
-    Raises TSR6003 where the call returns what it has replaced.
+    Raises TSR6003 if the call returns a tensor that it has replaced.
     """
     changed = [(place, new) for place in places if (new := _successor(place)) is not None]
     if not changed:
@@ -130,7 +130,7 @@ def put_back(places: list[KeptPlace], result: object) -> None:
             f"the call returns the tensor that it replaces by another ({names})",
             hint="return a copy (`.clone()`), or change the tensor in place (`.copy_()`)",
         )
-    # What moves from one place to another is read before it is written over.
+    # A tensor that moves from one place to another is read before it is overwritten.
     sources = [new.clone() if storage_of(new) in old else new for _, new in changed]
     done = set()
     for (place, _), source in zip(changed, sources, strict=True):
@@ -143,8 +143,8 @@ def put_back(places: list[KeptPlace], result: object) -> None:
 def part_from(
     places: list[KeptPlace], modules: Iterable[torch.nn.Module], given: Iterable[torch.Tensor]
 ) -> None:
-    """Give the model its own copy of arguments that it has come to hold in a call: the next one
-    may have others."""
+    """Give the model its own copy of arguments that it has stored in a call: the next call may have
+    other arguments."""
     arguments = {storage_of(tensor) for tensor in given}
     before = {(id(place.container), place.key): storage_of(place.tensor) for place in places}
     for place in places_of(modules, ()):
@@ -178,7 +178,7 @@ def _successor(place: KeptPlace) -> torch.Tensor | None:
     is_same = storage_of(new) == storage_of(old) and new.stride() == old.stride()
     if is_same and new.storage_offset() == old.storage_offset():
         return None
-    # What is spread over the same memory several times cannot be written to.
+    # A tensor whose elements overlap in memory cannot be written to.
     return new if torch._debug_has_internal_overlap(old) == 0 else None
 
 

@@ -1,4 +1,4 @@
-"""How a call of the attention kernels is cut: candidates by rule, the best of them by measuring.
+"""Chooses how a call of the attention kernels is cut: candidates by rule, the best by measuring.
 
 In: the tensors of a call, and a function that runs it with given `Tiles`. Out: `Tiles`
 (`tuning` measures, with copies of keys and values).
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Run = Callable[..., "torch.Tensor"]
 
-_PACKED = 64  # rows of all heads of a group: up to here they share a tile
+_PACKED = 64  # up to this number of rows, all heads of a group share a tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class AttentionSize:
 
     @property
     def walked(self) -> int:
-        """The greatest number of keys that a tile sees, about."""
+        """The approximate maximum of keys that a tile sees."""
         return min(self.keys, self.window + self.tokens) if self.window else self.keys
 
 
@@ -63,7 +63,7 @@ def choose(
     plain: bool,
     table: torch.Tensor | None,
 ) -> Tiles:
-    """The tiles for a call; measured when its kind is first seen."""
+    """The tiles for a call; measured for the first call of each kind."""
     problem = _problem(q, k, v, causal=causal, window=window, plain=plain, table=table)
     return tuned(problem, list(candidates(problem)), (k, v), run, lambda tiles: tiles.splits)
 
@@ -105,14 +105,14 @@ def _problem(
 
 
 def candidates(problem: AttentionSize) -> Iterator[Tiles]:
-    """Ways to cut a call, the one that is best by rule first."""
+    """Ways to cut a call; the best by rule comes first."""
     made = _decode(problem) if problem.rows <= _PACKED else _prefill(problem)
     fitting = [tiles for tiles in made if _shared(tiles, problem) <= problem.shared]
     yield from fitting or [Tiles(rows=16, keys=16, warps=4, stages=1)]
 
 
 def _shared(tiles: Tiles, problem: AttentionSize) -> int:
-    """Bytes of shared memory, about: queries, and blocks of keys and values under way."""
+    """Approximate bytes of shared memory: queries, and blocks of keys and values in flight."""
     wide = _power(problem.size) if problem.size > 128 else problem.size
     each = tiles.keys * (wide + _power(problem.v_size)) * max(tiles.stages, 1)
     return (tiles.rows * wide + each) * problem.bytes

@@ -1,21 +1,21 @@
-"""Attention over keys and values as they lie, in Triton: one kernel for prompts, for single tokens
-and for what is between, and one that puts the parts of a split cache together.
+"""Attention over keys and values in place, in Triton: one kernel for any number of tokens, from
+prompts to single tokens, and one that combines the parts of a split cache.
 
 In: queries [batch, head, token, size], keys and values [batch, head, key, size] (or pages of them,
-behind a table), all by strides, the last one 1. Out: results [batch, head, token, size].
+found by a table), all by strides, the last stride 1. Out: results [batch, head, token, size].
 
 A program has a tile of rows of one head of keys. With PACK = 1 a row is a token of one head of
 queries; with PACK = heads of queries per head of keys, the rows of a tile are all of these heads,
 token by token, so that keys and values are read once for all of them. The keys that a tile may see
 are walked in blocks (`blocks`). Blocks that all rows see completely are not masked. With SPLIT the
-blocks of a tile are divided over several programs, which leave their results with the logarithm of
-their weights; `combine` adds them up.
+blocks of a tile are divided over several programs, which store their results with the logarithm of
+their weights; `combine` sums them.
 
 Which keys token `m` sees: those before `keys` (or `lengths[batch]`), up to `m + offset` if CAUSAL,
 and after `m + offset - window` if WINDOWED. `offset` may come from memory (`position`). MASK is 1
-for a boolean mask, 2 for one that is added, 3 for a boolean one whose scores are filled in with the
-least of all numbers. A token that sees no key gets zeros, or no number if NAN. LONG: places do not
-fit 32 bits.
+for a boolean mask, 2 for a mask that is added, 3 for a boolean mask that fills hidden scores with
+the least number of the type. A token that sees no key gets zeros, or NaN if NAN is set. LONG:
+offsets do not fit in 32 bits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tessera.frontend.capture.attention.blocks import columns_of, walk_blocks
 
 try:
     import triton.language as tl
-except ImportError:  # then nothing is compiled, but what stands here can be looked at
+except ImportError:  # nothing is compiled then, but the module can be imported
     tl = None
 
 
@@ -86,9 +86,10 @@ def attention(
     BLOCK_N: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    """One tile of rows against the keys that it sees, or its part of them (SPLIT).
+    """One tile of rows and the keys that it sees, or its part of them (SPLIT).
 
-    Grid: heads / PACK, tiles of rows times splits, batch. The last tiles see most: they go first.
+    Grid: heads / PACK, tiles of rows times splits, batch. The last tiles see the most keys, so they
+    run first.
     """
     pack, batch = tl.program_id(0), tl.program_id(2).to(tl.int64)
     if LONG:
@@ -192,7 +193,8 @@ def attention(
     v_at, v_there = columns_of(V_SIZE, V_WIDE, 0)
     if SPLIT:
         if MASK >= 2:
-            # what is hidden by a number is seen where nothing else is: below all else, and finite
+            # keys hidden by a number count if a row sees no others: below all other scores, but
+            # finite
             top = tl.where((top < -1e29) & (below > 0.0), -11356.0, top)
         if SOFT_CAP or MASK >= 2:
             top *= 1.4426950408889634
@@ -241,7 +243,7 @@ def combine(
     V_WIDE: tl.constexpr,
     SPLITS: tl.constexpr,
 ) -> None:
-    """The parts of one row, weighted. Grid: rows (batch, head, token)."""
+    """The weighted sum of the parts of one row. Grid: rows (batch, head, token)."""
     row = tl.program_id(0)
     token, head = row % tokens, row // tokens % heads
     batch = (row // tokens // heads).to(tl.int64)

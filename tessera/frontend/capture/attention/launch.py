@@ -1,7 +1,7 @@
-"""Launch the attention kernels: shapes and strides in, launches out.
+"""Launches the attention kernels.
 
-In: tensors as `scaled_dot_product_attention` takes them, what is seen of the keys, and `Tiles`.
-Out: a new tensor [batch, head, token, size] that lies token by token, as models want it next.
+In: tensors as `scaled_dot_product_attention` takes them, the keys that are seen, and `Tiles`. Out:
+a new tensor [batch, head, token, size], stored token by token, as models use it next.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _MOST_32 = 2**31 - 1
 class Tiles:
     """How a call is cut.
 
-    Rows of queries and keys of a block; `packed`: all heads of a group are rows of a tile; into how
-    many parts the keys are split.
+    Rows of queries and keys of a block; `packed`: all heads of a group are rows of a tile; and the
+    number of parts that the keys are split into.
     """
 
     rows: int
@@ -83,7 +83,7 @@ def launch(
     made = torch.empty((batch, tokens, heads, v_size), dtype=q.dtype, device=q.device)
     out = made.transpose(1, 2)
     splits = tiles.splits
-    partial = logs = None  # arguments that are None are no parameters of the kernel
+    partial = logs = None  # arguments that are None are not parameters of the kernel
     if splits > 1:
         rows = batch * heads * tokens * splits
         partial = torch.empty(rows * v_size, dtype=torch.float32, device=q.device)
@@ -184,5 +184,5 @@ def _kernels() -> tuple[Kernel, Kernel]:
 
 
 def _power(number: int) -> int:
-    """The least power of two that is not less."""
+    """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

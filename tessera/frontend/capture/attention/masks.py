@@ -1,14 +1,15 @@
-"""What a mask of a captured graph says: which keys each token sees, where that can be proved.
+"""Proves which keys each token sees from the mask of a captured graph.
 
 In: the node of a boolean mask in a graph of torch functions (before autograd). Out: a `KeyRange`,
 if the mask is a conjunction of comparisons of indices: causal, a window, an offset that is a number
-or the value of a one-element tensor. Anything else is None, and the mask stays a tensor.
+or the value of a one-element tensor. For any other mask the result is None, and the mask stays a
+tensor.
 
 Every value on the way is an affine form of the indices of its own dimensions (`IndexLine`):
 `arange` is one, and so are sums and differences of them, with dimensions added by indexing or
 expanding. A comparison of two is a half-plane. Values of tensors with one element are unknowns
-(`HeldValue`), each with the node at which it was used: memory may change after that. What a graph
-changes in place after it was made says nothing about itself.
+(`HeldValue`), each with the node that used it, because memory may change after that. A value that
+the graph changes in place after it was made has no form.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from tessera.frontend.capture.graphs.graph_nodes import call_of, is_changed, sha
 
 @dataclass(frozen=True, slots=True)
 class HalfPlane:
-    """Where a line is at least 0. A mask is a tuple of these, all of which must hold."""
+    """The indices where a line is at least 0. A mask is a tuple of half-planes, which must all
+    hold."""
 
     line: IndexLine
 
@@ -49,7 +51,7 @@ class KeyRange:
     position: HeldValue | None = None
 
     def is_never_empty(self, tokens: int, keys: int) -> bool:
-        """Whether every token sees a key; one that stands in a cache sees itself."""
+        """Whether every token sees a key; a token that is in the cache sees itself."""
         if self.position is not None:
             return True
         last = tokens - 1 + self.offset
@@ -74,7 +76,7 @@ def read_mask(
         line = half.line
         slopes = [s if n > 1 else 0 for s, n in zip(wide(line.slopes, 4), sizes, strict=True)]
         if tokens == 1 and slopes[2] == 0:
-            slopes[2] = -slopes[3]  # there is one token, number 0
+            slopes[2] = -slopes[3]  # there is only token 0
         line = replace(line, slopes=tuple(slopes))
         if _holds(line, (*sizes[:2], tokens, keys)):
             continue
@@ -123,7 +125,7 @@ class _MaskTerms:
     changed: frozenset[int] | None
 
     def mask(self, node: object) -> tuple[HalfPlane, ...] | None:
-        """The half-planes that a boolean node is the conjunction of."""
+        """The half-planes whose conjunction is the boolean node."""
         if is_changed(node, self.changed):
             return None
         name, arguments = call_of(node)
@@ -171,7 +173,7 @@ class _MaskTerms:
         return flat(form, shape)
 
     def _computed(self, node: object) -> IndexLine | None:
-        """The affine form of what is computed of others that have one."""
+        """The affine form of a value computed from values with affine forms."""
         if is_changed(node, self.changed):
             return None
         name, arguments = call_of(node)
@@ -192,7 +194,7 @@ class _MaskTerms:
         return moved_line(node, inner) if inner is not None and _is_whole(node) else None
 
     def _steps_of(self, node: object, arguments: tuple[object, ...]) -> IndexLine | None:
-        """Differences of neighbours along the last dimension, where all are the same."""
+        """The difference of neighbours along the last dimension, if it is constant."""
         given = dict(getattr(node, "kwargs", {}))
         before, shape = given.pop("prepend", None), shape_of(node)
         if given.pop("dim", -1) != -1 or given or len(arguments) != 1 or not shape:
@@ -246,7 +248,7 @@ def _joined(left: tuple[HalfPlane, ...], right: tuple[HalfPlane, ...]) -> tuple[
 
 
 def _is_whole(node: object) -> bool:
-    """Whether a node makes whole numbers that do not overflow when they count tokens."""
+    """Whether a node makes integers that are wide enough to count tokens."""
     value = value_of(node)
     return value is not None and value.dtype in (torch.int64, torch.int32)
 
@@ -268,7 +270,7 @@ _COMPARISONS: dict[str, Callable[[IndexLine, IndexLine], IndexLine]] = {
 
 
 def _count(node: object, mask: tuple[HalfPlane, ...] | None) -> IndexLine | None:
-    """How often a mask was true so far: 0, if it is never true."""
+    """A running count of a mask's true elements: 0 if the mask is never true."""
     shape = shape_of(node)
     if mask is None or shape is None:
         return None
@@ -279,7 +281,7 @@ def _count(node: object, mask: tuple[HalfPlane, ...] | None) -> IndexLine | None
 
 
 def _unknown(node: object) -> IndexLine | None:
-    """A tensor with one element, of whole numbers."""
+    """The unknown value of an integer tensor with one element."""
     value, shape = value_of(node), shape_of(node)
     if value is None or shape is None or value.numel() != 1:
         return None

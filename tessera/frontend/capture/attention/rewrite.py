@@ -1,18 +1,18 @@
-"""Put our attention in place of PyTorch's and of what models write out, in a recorded graph.
+"""Replaces PyTorch's attention, and attention that models write out, in a recorded graph.
 
 In: the graph that torch.compile has recorded, of torch functions (for Inductor's
 `pre_grad_custom_pass`). Out: the same graph, with calls of `tessera::attention` in place of
-`scaled_dot_product_attention` and of products with a softmax between them (`written_out`), where
-that computes the same: 16-bit
-types, heads of at most 256, no dropout, no gradients. Everything else stays.
+`scaled_dot_product_attention` and of products with a softmax between them (`written_out`), if they
+compute the same: 16-bit types, heads of at most 256, no dropout, no gradients. Everything else
+stays.
 
-Heads of keys that were repeated for their group are taken as they were before. A mask that is
-proved to be a range of keys (`masks`) becomes numbers; any other is passed on as a tensor.
+Heads of keys that were repeated for their group are used unrepeated. A mask that is proved to be a
+range of keys (`masks`) becomes numbers; any other mask is passed on as a tensor.
 
-The graph still changes memory in place, so what is read at another place than before must not have
-changed in between: repeated heads are taken back only if nothing between writes, and a position is
-copied where the mask used it. What has no use any more is left for the compiler to drop: here an
-operation in place looks as if it had none. The operator `tessera::attention` is defined here, too.
+The graph still changes memory in place, so a value that is read at another place must not change in
+between: unrepeated heads are used only if no node in between writes, and a position is copied where
+the mask used it. Unused nodes are left for the compiler to drop: at this stage an in-place
+operation looks unused. The operator `tessera::attention` is defined here, too.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from tessera.frontend.capture.graphs.graph_nodes import (
     written_by,
 )
 
-_MOST = 256  # the largest head
-_ANY_WAY = ("transpose", "permute", "reshape", "contiguous")  # take a tensor however it lies
+_MOST = 256  # the largest head size
+_ANY_WAY = ("transpose", "permute", "reshape", "contiguous")  # accept any layout of a tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class _Changes:
 
 
 def replace_attention(graph: Graph) -> None:
-    """Replace what can be replaced, in place."""
+    """Replace attention in place, if the kernels compute it."""
     asked = torch.nn.functional.scaled_dot_product_attention
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
     changes = _Changes(changed_memory(graph))
@@ -88,7 +88,7 @@ def replace_attention(graph: Graph) -> None:
 
 
 def _shown(graph: Graph, written: WrittenOut, node: Node) -> Node | None:
-    """The mask of what is written out; one of keys that are not seen is turned around."""
+    """The mask of written-out attention; a mask of hidden keys is inverted."""
     hidden = written.hidden
     if hidden is None:
         return written.mask
@@ -119,7 +119,7 @@ def _call_of(written: WrittenOut, mask: Node | None) -> _AttentionCall:
 
 
 def _replace(graph: Graph, node: Node, call: _AttentionCall, changes: _Changes) -> None:
-    """Put our operator in place of a node, if it computes what the call asks for."""
+    """Replace a node with our operator, if it computes the call."""
     if not _is_ours(call):
         return
     query, (key, value) = shape_of(call.query), _heads(call, node)
@@ -145,7 +145,8 @@ def _replace(graph: Graph, node: Node, call: _AttentionCall, changes: _Changes) 
             },
         )
         if not all(call_of(user)[0] in _ANY_WAY for user in node.users):
-            # Ours lies token by token, theirs head by head: a view may count on that.
+            # Our result is stored token by token, PyTorch's head by head: a view may depend on
+            # that.
             new = graph.call_method("contiguous", (new,))
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
@@ -164,17 +165,17 @@ def _seen(
     is_bool = _is_bool(mask)
     boolean = mask if is_bool else boolean_of(mask, changed)
     seen = read_mask(boolean, tokens, keys, changed) if boolean is not None else None
-    # Where every key is hidden by a number, all of them count.
+    # If every key is hidden by a number, all of them count.
     is_zero = is_bool and call.nothing is Nothing.ZEROS
     if seen is not None and not (is_zero or seen.is_never_empty(tokens, keys)):
         seen = None
     if seen is not None and seen.position is not None and not _is_on_gpu(seen.position.value):
-        seen = None  # kernels read it there
+        seen = None  # the kernels read the mask instead
     return seen, mask if seen is None else None
 
 
 def _position(graph: Graph, seen: KeyRange | None, copies: dict[HeldValue, Node]) -> Node | None:
-    """A copy of the position that a mask was made with, as it was then; one for all its users."""
+    """A copy of the position at the time when a mask was made; one for all its users."""
     term = seen.position if seen is not None else None
     if term is None or term.used is None:
         return None
@@ -234,7 +235,7 @@ def _is_bool(mask: Node) -> bool:
 
 
 def _heads(call: _AttentionCall, node: Node) -> tuple[Node, Node]:
-    """Keys and values, without repeats where both have them."""
+    """Keys and values, without repeats if both are repeated."""
     key, value = _unrepeated(call.key, node), _unrepeated(call.value, node)
     if key is None or value is None:
         return call.key, call.value
@@ -281,7 +282,7 @@ def _unrepeated(node: Node, until: Node) -> Node | None:
 
 
 def _unwritten(first: Node, last: Node) -> bool:
-    """Whether nothing may write memory from one node to another."""
+    """Whether no node from `first` to `last` may write memory."""
     node = first
     while node is not last:
         if written_by(node):
@@ -309,7 +310,7 @@ def attention() -> torch._ops.OpOverload:
     return torch.ops.tessera.attention.default
 
 
-# An operator is gone when its library is.
+# An operator exists as long as its library does.
 _KEPT: list[object] = []
 
 

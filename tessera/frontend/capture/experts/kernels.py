@@ -2,22 +2,22 @@
 the greatest numbers of each row, which choose the experts.
 
 `grouped_product`. In: rows [row, k], weights [expert, k, n] by strides, `ends`: for each expert the
-row behind its last one. Out: [row, n]; rows behind the last end are zero.
+row after its last row. Out: [row, n]; rows after the last end are zero.
 
-A program has a tile of rows and columns that the launch alone decides, so what it reads of the rows
-and what it writes depends on no data. It goes through the experts that have a row in its tile, and
-keeps of each product the rows of that expert: what the weights of other experts hold changes
-nothing.
+A program has a tile of rows and columns that only the launch determines, so the rows that it reads
+and the elements that it writes do not depend on data. It goes through the experts that have a row
+in its tile, and keeps the rows of that expert from each product: the weights of other experts do
+not affect them.
 
 `greatest`. In: rows [row, column]. Out: the k greatest numbers of each row and their places, in
-order; of equal ones the first comes first. A program has a row.
+order; of equal numbers the first comes first. Each program has one row.
 """
 
 from __future__ import annotations
 
 try:
     import triton.language as tl
-except ImportError:  # then nothing is compiled, but what stands here can be looked at
+except ImportError:  # nothing is compiled then, but the module can be imported
     tl = None
 
 
@@ -40,7 +40,7 @@ def grouped_product(
     BLOCK_K: tl.constexpr,
     STAGES: tl.constexpr,
 ) -> None:
-    """A tile of the result. WIDE is a power of two that is not less than EXPERTS."""
+    """A tile of the result. WIDE is a power of two that is at least EXPERTS."""
     first = tl.program_id(0) * BLOCK_M
     after = tl.minimum(first + BLOCK_M, count)
     row = first + tl.arange(0, BLOCK_M)
@@ -49,7 +49,7 @@ def grouped_product(
     is_column = column < N
     expert = tl.arange(0, WIDE)
     every = tl.load(ends + expert, mask=expert < EXPERTS, other=2147483647)
-    # The experts of the first and of the last row: as many have ended before.
+    # The experts of the first and of the last row: the number of experts that ended before.
     begin = tl.sum((every <= first).to(tl.int32))
     end = tl.minimum(tl.sum((every <= after - 1).to(tl.int32)) + 1, EXPERTS)
     left = rows + row.to(tl.int64)[:, None] * stride_r + inner[None, :]
@@ -92,13 +92,13 @@ def greatest(
     WIDE: tl.constexpr,
     COUNT: tl.constexpr,
 ) -> None:
-    """The COUNT greatest of a row. WIDE is a power of two that is not less than COLUMNS."""
+    """The COUNT greatest numbers of a row. WIDE is a power of two that is at least COLUMNS."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDE)
     is_column = column < COLUMNS
     number = tl.load(rows + row * stride_r + column * stride_c, mask=is_column, other=0.0)
     number = number.to(tl.float32)
-    # Bits that compare as the numbers do, NaN above all; then the place, the first above others.
+    # Bits that compare like the numbers, NaN above all; then the place, the first above others.
     bits = number.to(tl.int32, bitcast=True)
     bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     bits = tl.where(number == number, bits, 0x7FFFFFFF)

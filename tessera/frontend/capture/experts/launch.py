@@ -1,4 +1,4 @@
-"""Launch the product of sorted rows with the weights of their experts, and their choice.
+"""Launches the product of sorted rows with the weights of their experts, and the choice of experts.
 
 In: rows [row, k], weights [expert, k, n] (any strides), the end of each expert's rows, and
 `ProductTiles`. Out: a new tensor [row, n]. `launch_greatest`: the greatest numbers of each row.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductTiles:
-    """Rows and columns of a block, and how much of k at once."""
+    """Rows and columns of a block, and the part of k per iteration."""
 
     rows: int
     columns: int
@@ -117,7 +117,7 @@ def size_of(rows: torch.Tensor, weights: torch.Tensor) -> ProductSize:
 
 
 def candidates(size: ProductSize) -> Iterator[ProductTiles]:
-    """Ways to cut a product, the one that is best by rule first."""
+    """Ways to cut a product; the best by rule comes first."""
     fitting = [tiles for tiles in _shapes(size) if _shared(tiles, size) <= size.shared]
     yield from fitting or [ProductTiles(rows=16, columns=32, inner=32, warps=4, stages=1)]
 
@@ -138,7 +138,7 @@ def _shapes(size: ProductSize) -> Iterator[ProductTiles]:
 
 
 def _shared(tiles: ProductTiles, size: ProductSize) -> int:
-    """Bytes of shared memory: blocks under way."""
+    """Bytes of shared memory: blocks in flight."""
     return (tiles.rows + tiles.columns) * tiles.inner * size.bytes * max(tiles.stages, 1)
 
 
@@ -153,5 +153,5 @@ def _kernels() -> tuple[Kernel, Kernel]:
 
 
 def _power(number: int) -> int:
-    """The least power of two that is not less."""
+    """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

@@ -1,13 +1,13 @@
-"""Put our product of experts in place of PyTorch's, in a recorded graph.
+"""Replaces PyTorch's products of experts with our own, in a recorded graph.
 
 In: the graph that torch.compile has recorded, of torch functions. Out: the same graph, with calls
-of `tessera::grouped_product` in place of grouped products of rows with weights of experts (those of
-PyTorch, and what the transformers library does where PyTorch has none), of `tessera::greatest` in
-place of `topk` of a few out of few, and with comparisons and a sum in place of a histogram of
-integers that has a bin for each. Everything else stays.
+of `tessera::grouped_product` in place of grouped products of rows with weights of experts
+(PyTorch's own, and those of the transformers library for versions without them), of
+`tessera::greatest` in place of small `topk` calls, and with comparisons and a sum in place of a
+histogram of integers with a bin for each. Everything else stays.
 
-A call is replaced where it stands, by one that reads the same tensors: order does not change. The
-operators of our own that are called are defined here, too.
+A call is replaced in its place by one that reads the same tensors, so the order does not change.
+Our own operators are defined here, too.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PRODUCTS = ("grouped_mm", "_grouped_mm", "grouped_mm_fallback")
 _GIVEN = ("input", "weight", "offs")
 _OTHER_NAMES = {"mat_a": "input", "mat_b": "weight", "self": "input", "mat2": "weight"}
 _NOTHING_ELSE = ("bias", "out_dtype")
-_MOST_CHOSEN, _MOST_COLUMNS = 32, 2048  # of a row: it is looked through once for each
+_MOST_CHOSEN, _MOST_COLUMNS = 32, 2048  # of a row: it is scanned once for each chosen number
 
 
 def replace_experts(graph: Graph) -> None:
-    """Replace what can be replaced, in place."""
+    """Replace the calls that our kernels compute, in place."""
     for node in list(graph.nodes):
         name, _ = call_of(node)
         if name.partition(".")[0] in _PRODUCTS:
@@ -47,7 +47,8 @@ def replace_experts(graph: Graph) -> None:
 
 
 def _replace_product(graph: Graph, node: Node) -> None:
-    """A product of rows [row, k] and weights [expert, k, n], with the ends of the experts' rows."""
+    """Replace a product of rows [row, k] and weights [expert, k, n], with the ends of the experts'
+    rows."""
     given = dict(zip(_GIVEN, node.args, strict=False))
     given |= {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
     if len(node.args) > len(_GIVEN) or any(given.pop(name, None) for name in _NOTHING_ELSE):
@@ -79,7 +80,7 @@ def _is_ours(rows: object, weights: object, ends: object) -> bool:
 
 
 def _replace_greatest(graph: Graph, node: Node) -> None:
-    """The greatest of each row, along the last dimension."""
+    """Replace the greatest numbers of each row, along the last dimension."""
     given = dict(zip(("input", "k", "dim", "largest", "sorted"), node.args, strict=False))
     given |= {_OTHER_NAMES.get(name, name): value for name, value in node.kwargs.items()}
     source, count = given.pop("input", None), given.pop("k", None)
@@ -104,10 +105,10 @@ def _replace_greatest(graph: Graph, node: Node) -> None:
 
 
 def _replace_histogram(graph: Graph, node: Node) -> None:
-    """A histogram of integers with a bin for each: how many are equal to each number.
+    """Replace a histogram of integers with a bin for each by counts of equal numbers.
 
-    Bin `x - least` of PyTorch's histogram has the numbers from `x` on that are less than `x + 1`;
-    the last one ends with the greatest number, which is counted. Others are not counted.
+    Bin `x - least` of PyTorch's histogram counts the numbers from `x` to below `x + 1`; the last
+    bin includes the greatest number. Numbers outside the range are not counted.
     """
     given = dict(zip(("input", "bins", "min", "max"), node.args, strict=False)) | node.kwargs
     given = {_OTHER_NAMES.get(name, name): value for name, value in given.items()}
@@ -132,7 +133,7 @@ def _replace_histogram(graph: Graph, node: Node) -> None:
 
 
 def _put(graph: Graph, new: Node, node: Node) -> None:
-    """A new node in place of an old one."""
+    """Replace an old node with a new one."""
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
@@ -169,7 +170,7 @@ def _define() -> None:
     _KEPT.append(library)
 
 
-# An operator is gone when its library is.
+# An operator exists as long as its library does.
 _KEPT: list[object] = []
 
 

@@ -1,4 +1,4 @@
-"""What nodes of a recorded graph call, what they make, and what they change in place."""
+"""Reads nodes of a recorded graph: their calls, their results, and their in-place changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 
 def shape_of(node: object) -> tuple[int, ...] | None:
-    """The shape of what a node makes, if that is a tensor with plain numbers for sizes."""
+    """The shape of a node's result, if that is a tensor with plain numbers for sizes."""
     value = value_of(node)
     if value is None or not all(isinstance(size, int) for size in value.shape):
         return None
@@ -20,10 +20,10 @@ def shape_of(node: object) -> tuple[int, ...] | None:
 
 
 def value_of(node: object) -> torch.Tensor | None:
-    """The tensor that stands for what a node makes.
+    """The tensor that represents a node's result.
 
-    None also for a tensor inside of `vmap`: it has one dimension more than it shows, and what is
-    put in place of calls does not take it.
+    None also for a tensor inside `vmap`: it has one more dimension than it shows, and our
+    replacements of calls do not accept it.
     """
     value = _shown_value(node)
     return None if value is None or is_in_vmap(value) else value
@@ -41,7 +41,7 @@ def _shown_value(node: object) -> torch.Tensor | None:
 
 
 def call_of(node: object) -> tuple[str, tuple[object, ...]]:
-    """The plain name of what a node calls, and its positional arguments."""
+    """The plain name of the function that a node calls, and its positional arguments."""
     target = getattr(node, "target", None)
     arguments = tuple(getattr(node, "args", ()))
     if getattr(node, "op", None) == "call_method":
@@ -93,7 +93,7 @@ def _written_by(node: Node) -> tuple[object, ...]:
     ends = name.endswith("_") and not name.endswith("__") and not is_operator
     if ends or name in _IN_PLACE or _asked_in_place(node):
         return arguments[:1]
-    if name in ("batch_norm", "instance_norm"):  # statistics of a norm that learns
+    if name in ("batch_norm", "instance_norm"):  # statistics of a norm in training
         return (*arguments[1:3], *(node.kwargs.get(f"running_{kind}") for kind in ("mean", "var")))
     return ()
 
@@ -118,7 +118,7 @@ def _asked_in_place(node: Node) -> bool:
 
 @functools.cache
 def _place_of_inplace(function: Callable[..., object]) -> int:
-    """Which argument of a function is `inplace`; -1 if none is."""
+    """The position of a function's argument `inplace`; -1 if it has none."""
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -127,22 +127,22 @@ def _place_of_inplace(function: Callable[..., object]) -> int:
 
 
 def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
-    """The memory that tensors are in, by PyTorch's own name for it."""
+    """The memory of tensors, by PyTorch's own identifier."""
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
 def storage_of(tensor: torch.Tensor) -> int | None:
-    """The memory that a tensor is in, inside of `vmap` too; None: it is in no single one."""
+    """The memory of a tensor, also inside `vmap`; None if it has no single storage."""
     while is_in_vmap(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):  # sparse, say
+    except (NotImplementedError, RuntimeError):  # a sparse tensor, for example
         return None
 
 
 def is_changed(node: object, changed: frozenset[int] | None) -> bool:
-    """Whether what a node makes may be in memory that is changed (`changed_memory`)."""
+    """Whether a node's result may be in memory that is changed (`changed_memory`)."""
     value = _shown_value(node)
     if value is None:
         return False
@@ -151,7 +151,7 @@ def is_changed(node: object, changed: frozenset[int] | None) -> bool:
 
 
 def changed_memory(graph: Graph) -> frozenset[int] | None:
-    """The memory that a graph changes in place (`storages`); None: any of it may be."""
+    """The memory that a graph changes in place (`storages`); None: possibly any memory."""
     changed: set[int] = set()
     for node in graph.nodes:
         for part in written_by(node):

@@ -1,8 +1,8 @@
-"""Capture into a CUDA graph of PyTorch's, so that one that fails leaves nothing behind.
+"""Captures into a CUDA graph of PyTorch, so that a failed capture leaves nothing behind.
 
-Up to PyTorch 2.11 a capture that the driver ends with an error counts as under way for good: its
-stream stays the current one, its memory is never given back, and a pool of memory that is dropped
-later ends the process. Source: PyTorch's pull requests 180395 and 190348.
+Up to PyTorch 2.11 a capture that the driver ends with an error stays under way: its stream remains
+current, its memory is never released, and dropping a memory pool later ends the process. Source:
+PyTorch's pull requests 180395 and 190348.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def captured_into(graph: torch.cuda.CUDAGraph, **options: object) -> Iterator[None]:
-    """What `torch.cuda.graph` does, with its options."""
+    """Like `torch.cuda.graph`, with its options."""
     import torch
 
     current, pool = torch.cuda.current_stream(), torch.cuda.graph_pool_handle()
@@ -26,7 +26,7 @@ def captured_into(graph: torch.cuda.CUDAGraph, **options: object) -> Iterator[No
             yield
     except BaseException:
         torch.cuda.set_stream(current)
-        # The first one says so where the capture was ended as it should be; then all is well.
+        # The first call raises if the capture was ended properly; then nothing is left to do.
         with suppress(RuntimeError):
             torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
             torch._C._cuda_releasePool(torch.cuda.current_device(), pool)

@@ -1,14 +1,14 @@
-"""Choose how a kernel of ours is cut: by measuring, once for calls of the same kind.
+"""Chooses how one of our kernels is cut: by measuring, once for calls of the same kind.
 
-In: what decides how a call is best cut (a record), candidates with the best by rule first, and a
+In: a record of the sizes that determine the best cut, candidates with the best by rule first, and a
 function that runs one of them. Out: a candidate. On a GPU each is timed inside a CUDA graph, over
 copies of the large operands that do not fit into L2. Without a GPU the function of `chosen_by`
-chooses. Elsewhere, and while a graph is being captured, the first is taken. What was measured is
-kept on disk at once (`keep_choice`): a file for each call, which counts as absent where it is
-damaged or not ours, so a capture that is interrupted loses nothing and never fails for it.
+chooses. Otherwise, and while a graph is being captured, the first is taken. Measurements are stored
+on disk at once (`keep_choice`), in a file for each call, so an interrupted capture loses nothing. A
+file that is damaged or not ours counts as absent, so a capture never fails because of it.
 
-Inside `tuned_on` measurements are made on a slice of the GPU. A call is then cut so that what it
-leaves for others in memory has the form that the best cut for the whole GPU gives it.
+Inside `tuned_on` measurements are made on a slice of the GPU. A call is then cut so that its
+intermediate results in memory have the same form as with the best cut for the whole GPU.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 Cut = TypeVar("Cut", bound=Hashable)
 
 _COLD = 160_000_000  # bytes of copies: more than the L2 of any GPU holds
-_FREE = 0.25  # the part of free memory that copies may take
-_CALLS = 16  # calls in a measured graph, about
+_FREE = 0.25  # the fraction of free memory that copies may take
+_CALLS = 16  # approximate number of calls in a measured graph
 _ENOUGH_MS = 100.0
-# By size, device and SMs; 0 are all of them.
+# By size, device and number of SMs; 0 means all SMs.
 _CHOSEN: dict[tuple[Hashable, str, int], Hashable] = {}
 
 
 Chooser = Callable[[Hashable, list[Any]], Any]
-# The last of these chooses cuts in place of measurements.
+# The last function chooses cuts in place of measurements.
 _CHOOSERS: list[Chooser] = []
 
 
 @contextmanager
 def chosen_by(choose: Chooser) -> Iterator[None]:
-    """Choose cuts by a function of sizes, and measure none."""
+    """Choose cuts by a function of sizes, without measuring."""
     _CHOOSERS.append(choose)
     try:
         yield
@@ -56,7 +56,7 @@ def chosen_by(choose: Chooser) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TunedSlice:
-    """SMs of a GPU that kernels are measured on, by a stream that has no others."""
+    """SMs of a GPU that kernels are measured on, and a stream that is limited to them."""
 
     stream: torch.cuda.Stream
     sms: int
@@ -79,7 +79,7 @@ def tuned_on(part: TunedSlice | None) -> Iterator[None]:
 
 
 def tuned_slice() -> TunedSlice | None:
-    """The slice that is measured on, if there is one."""
+    """The slice for measurements, if there is one."""
     return _SLICES[-1] if _SLICES else None
 
 
@@ -90,9 +90,9 @@ def tuned(
     run: Callable[..., torch.Tensor],
     form: Callable[[Cut], Hashable] = lambda cut: None,
 ) -> Cut:
-    """The cut for a call; `run(cut, *large)` runs it. Measured when its kind is first seen.
+    """The cut for a call; `run(cut, *large)` runs it. Measured for the first call of each kind.
 
-    `form` is what of a cut decides the form of what it leaves in memory for others.
+    `form` is the part of a cut that determines the form of its intermediate results in memory.
     """
     if _CHOOSERS:
         chosen: Cut = _CHOOSERS[-1](size, cuts)
@@ -125,7 +125,7 @@ def _may_measure(tensor: torch.Tensor) -> bool:
 def _fastest(
     cuts: list[Cut], large: tuple[torch.Tensor, ...], run: Callable[..., torch.Tensor]
 ) -> int:
-    """The candidate that takes least time; one that does not compile or fit is left out."""
+    """The fastest candidate; candidates that do not compile or fit are left out."""
     import torch
 
     torch.cuda.current_stream().synchronize()
@@ -143,14 +143,14 @@ def _fastest(
 
 
 def cold_ms(large: tuple[torch.Tensor, ...], run: Callable[..., object]) -> float:
-    """Milliseconds of `run(*large)`, inside a graph: how busy the host is does not count."""
+    """The time of `run(*large)` in ms, inside a graph: the load of the host does not count."""
     sets = _cold_sets(large)
     calls: list[Callable[[], object]] = [partial(run, *operands) for operands in sets]
     return _time(calls) / _repeated(calls)
 
 
 def _cold_sets(large: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]]:
-    """The operands, and enough copies of them that L2 does not hold all."""
+    """The operands, and enough copies of them to exceed L2."""
     import torch
 
     size = max(1, sum(_span(tensor) * tensor.element_size() for tensor in large))
@@ -160,7 +160,7 @@ def _cold_sets(large: tuple[torch.Tensor, ...]) -> list[tuple[torch.Tensor, ...]
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last."""
+    """The number of elements from the first to the last in memory."""
     if not tensor.numel():
         return 0
     last = 0
@@ -170,26 +170,26 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, gaps and elements that are there twice: kernels know them."""
+    """A copy with the same strides, gaps and repeated elements: kernels depend on them."""
     whole = tensor.as_strided((_span(tensor),), (1,), tensor.storage_offset()).clone()
     return whole.as_strided(tensor.shape, tensor.stride(), 0)
 
 
 def _repeated(calls: Sequence[object]) -> int:
-    """How many calls a measured graph has."""
+    """The number of calls in a measured graph."""
     return len(calls) * max(1, _CALLS // len(calls))
 
 
 @cache
 def _own_stream(device: int) -> torch.cuda.Stream:
-    """The stream that all is timed on: libraries keep memory for each that they see."""
+    """The stream for all timings: libraries keep memory for each stream that they see."""
     import torch
 
     return torch.cuda.Stream(device)
 
 
 def _time(calls: list[Callable[[], object]]) -> float:
-    """Milliseconds of all calls one after the other, as a graph: the least of a few."""
+    """The time of all calls in sequence, as a graph, in ms: the least of a few runs."""
     import torch
 
     for call in calls:  # compile
@@ -198,7 +198,7 @@ def _time(calls: list[Callable[[], object]]) -> float:
     stream = _own_stream(torch.cuda.current_device()) if part is None else part.stream
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # Other threads may load kernels meanwhile.
+    # Other threads may load kernels at the same time.
     with captured_into(graph, stream=stream, capture_error_mode="thread_local"):
         for call in calls * (_repeated(calls) // len(calls)):
             call()
@@ -222,7 +222,7 @@ SUFFIX = ".tuning"
 def kept_choice(
     size: object, cuts: Sequence[object], device: torch.device, sms: int = 0
 ) -> int | None:
-    """The number of the candidate that was the fastest, if that was measured before.
+    """The number of the fastest candidate, if a stored measurement exists.
 
     `sms` counts the SMs that it was measured on; 0 means all.
     """
@@ -238,7 +238,7 @@ def kept_choice(
 def keep_choice(
     size: object, cuts: Sequence[object], device: torch.device, number: int, sms: int = 0
 ) -> None:
-    """Keep what was measured."""
+    """Store the fastest candidate."""
     path = _path(size, cuts, device, sms)
     if path is not None:
         keep_checked(path, str(number).encode())
@@ -251,7 +251,7 @@ def _path(size: object, cuts: Sequence[object], device: torch.device, sms: int) 
 
 
 def _where(device: torch.device) -> tuple[str, ...]:
-    """The GPU, and the versions of what compiles for it and of our kernels."""
+    """The GPU, and the versions of its compilers and of our kernels."""
     import torch
     import triton
 
