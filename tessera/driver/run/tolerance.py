@@ -13,14 +13,12 @@ the limit of an element is three times the error that 99 of 100 are within, if t
 the tolerance, and at most three times the tolerance. Integers have to be equal; NaN equals NaN.
 
 A result is no more exact than the values it is computed from: `widened` is a type that earlier
-steps round to. `approximations` finds it. It also finds library calls, and kernels with approximate
-instructions (`ex2.approx`) or with matrix products whose sums have no stated order: two devices
-need not compute the same bits for these.
+steps round to. `approximations` finds it, and library calls, and kernels with approximate
+instructions (`ex2.approx`) or matrix products without a stated order of sums: devices may differ.
 
 `near_ties` judges integers that differ: indices of ordered values (`sort`, `topk`, `argmax`) may
-differ if the values are equal within their tolerance. The evidence is either the ordered values, if
-both runs name the same indices of a row, or the tensor that was ordered, if the indices lead to
-ordered values.
+differ if the values are equal within their tolerance. The evidence is the ordered values, if both
+runs name the same indices of a row, or the tensor that was ordered, if the indices lead to them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Sets of bytes: intervals, regions, maps from bytes to values.
 
-In: ranges. Out: their unions, differences and overlaps. Imported by `planning`, `driver`, `report`
-and all other passes except `checker`.
+In: ranges. Out: their unions, differences and overlaps. Imported by the other passes
+except `checker`, by `planning`, `driver` and `report`.
 """

@@ -1,10 +1,9 @@
 """A kernel compiled to Python: every function it may reach, block by block.
 
-In: a module and the name of a kernel. Out: a `KernelProgram` whose blocks are Python
-functions over NumPy arrays, numbered in the order in which the scheduler prefers them:
-callees before callers, and inside a function the order of `ir.ptx.control_flow`. Compiling needs
-no device: values that depend on the device (addresses of variables, parameters) are read from the
-launch.
+In: a module and the name of a kernel. Out: a `KernelProgram` whose blocks are Python functions over
+NumPy arrays, numbered in the order in which the scheduler prefers them: callees before callers, and
+inside a function the order of `ir.ptx.control_flow`. Compiling needs no device: values that depend
+on the device (addresses of variables, parameters) are read from the launch.
 
 An instruction that the executor does not support is an error here, before anything runs.
 """
