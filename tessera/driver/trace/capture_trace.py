@@ -1,8 +1,7 @@
 """`trace`: from a PyTorch callable on a GPU to a trace that reproduces one call of it.
 
 In: a callable and example inputs, and `TraceOptions`. Out: a `Trace`: the program, the contents of
-its buffers before the call, and what PyTorch computed; `write_trace` makes files of it. The stages,
-in order:
+its buffers before the call, and what PyTorch computed; `write_trace` makes files of it. Stages:
 
 1. `TraceOptions`, `require_gpu`: refuse what cannot work.
 2. `_capture`: compile the callable by its route, capture a call as a graph (`frontend.capture`).
