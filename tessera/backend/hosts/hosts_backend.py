@@ -2,7 +2,7 @@
 
 In: a model, and a `HostsRun`: the host of each device, and the plan that its process proves again.
 Out: a `Backend`. Inputs and outputs go over the channels of the processes; transfers between
-devices go directly from one process to the other. Any failure of a process or a link ends in a
+devices go directly from one process to the other. A failure of a process or a link ends in a
 fault that names it.
 """
 

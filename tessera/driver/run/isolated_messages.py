@@ -2,7 +2,7 @@
 
 In: nothing. Out: records, which a pipe carries. First the runtime sends a `ChildSetup` and the
 process a `ChildReady`; then requests and questions go one way, and results and answers the other.
-Any other message is an error on either side.
+Every other message is an error on either side.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ depends on; and, if the offset is one word per thread under a bound, the sum ove
 `writes out[0 : 4*n), every byte, if nctaid.x*ntid.x >= n`.
 
 A register with a single writer is shown as the expression of that instruction. A register with a
-start and one step in a loop is `start + step*i`, where i counts the rounds. Any other register is
+start and one step in a loop is `start + step*i`, where i counts the rounds. Every other register is
 shown by name, with a question mark: `%r7?`. See `ir.graph.expr` for what an expression leaves out.
 """
 

@@ -3,7 +3,7 @@
 In: a module and a kernel. Out: the first instruction that depends on the layout, or None. PTX does
 not specify which element of a matrix a lane's register holds after `wmma.load` and `wmma.mma`; the
 layout differs between GPUs, and the CPU backend has its own. Fragments may go to `wmma.mma` and
-`wmma.store`, and all elements of a fragment may be changed in the same way. Any other use depends
+`wmma.store`, and all elements of a fragment may be changed in the same way. Every other use depends
 on the layout: storing the registers, passing them to other lanes or to `mma.sync`, adding up
 elements, changing only some of them, making fragments of other values. The operands and results of
 `mma.sync` have a specified layout.
