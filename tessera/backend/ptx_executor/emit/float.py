@@ -1,6 +1,6 @@
 """Source for floating-point, comparison, selection and conversion instructions.
 
-Each operation that can round or see a NaN calls `numerics`, which returns the bits that PTX defines.
+An operation that can round or see a NaN calls `numerics`, for the bits that PTX defines.
 
 Source: PTX ISA 9.0, sections 9.7.3 to 9.7.6 and 9.7.9 (cvt).
 """
