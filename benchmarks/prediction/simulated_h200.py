@@ -32,7 +32,7 @@ LEAST_S = 2.0  # seconds of a measured run, at least
 
 @dataclass(frozen=True)
 class Wanted:
-    """A plan to make: its label, and what `tessc plan` is told."""
+    """A plan to make: its label, and the arguments of `tessc plan`."""
 
     label: str
     gpus: str = SLICES

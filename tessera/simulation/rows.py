@@ -1,8 +1,8 @@
 """Rows of work: nodes of a request that a device runs one after the other if nothing comes between.
 
 In: the columns of a request's work. Out: for every node, its row and its position in that row. A
-row is one event of the event loop, so long programs are simulated quickly. If older work becomes
-ready in between, the loop cuts the row after the node that is running.
+row is one event of the event loop, which makes the simulation of long programs quick. If older work
+becomes ready in between, the loop cuts the row after the node that is running.
 """
 
 from __future__ import annotations

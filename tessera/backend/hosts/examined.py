@@ -97,7 +97,7 @@ def be_examined(channel: ControlChannel[ToDevice], place: TransportPlace) -> Non
             case StillHere():
                 pass
             case _:
-                raise TypeError(f"a process under examination is told {type(asked).__name__}")
+                raise TypeError(f"an examined process does not take {type(asked).__name__}")
 
 
 def _latency_ns(transport: Transport, peer: str, answers: queue.SimpleQueue[bytes]) -> float:

@@ -121,7 +121,7 @@ class GpuWorker:
             case StillHere():
                 pass
             case _:
-                raise TypeError(f"a device on a GPU is told {type(message).__name__}")
+                raise TypeError(f"a device on a GPU does not take {type(message).__name__}")
 
     def _collect(self) -> None:
         """Report done requests to the driver."""

@@ -115,7 +115,7 @@ class DeviceWorker(ABC):
                 with self._changed:
                     self._tell(Waits(self._engine.waits()))
             case _:
-                raise TypeError(f"a device is told {type(message).__name__}")
+                raise TypeError(f"a device does not take {type(message).__name__}")
 
     def _serve(self, queue: Queue) -> None:
         """Run the tasks of a queue, in its thread."""

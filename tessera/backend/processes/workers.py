@@ -192,7 +192,7 @@ class CpuBackend(DeviceGroup):
             case Faulted():
                 self._stop_with(self._faulted(device, message))
             case _:
-                raise TypeError(f"a device sends {type(message).__name__}")
+                raise TypeError(f"the host does not take {type(message).__name__}")
 
     def _faulted(self, device: DeviceProcess, message: Faulted) -> BaseException:
         if message.diagnostic is None:

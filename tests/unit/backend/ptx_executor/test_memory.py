@@ -23,6 +23,31 @@ def test_fresh_memory_is_poisoned_and_guarded():
         assert second.address - (first.address + 100) >= GUARD
 
 
+# PTX ISA 4.5: 64 bits, unsigned if an operand is; results worked out by hand.
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("-1U/2", 2**63 - 1),
+        ("-1/2", 0),
+        ("1<<70", 0),
+        ("-8>>70", 2**64 - 1),
+        ("~0U>>60", 15),
+        ("-7 % 3", 2**64 - 1),
+        ("0x8000000000000000 > 1", 1),
+        ("-1 < 0U", 0),
+        ("3 > 2 ? WARP_SZ : 1/1", 32),
+    ],
+)
+def test_constant_expressions(expression, value):
+    out, _ = run(f"mov.u64 %rd5, ({expression}); st.global.u64 [%rd1], %rd5;", block=1, count=2)
+    assert out.view(np.uint64)[0] == value
+
+
+def test_a_constant_divided_by_zero_is_refused():
+    with pytest.raises(TesseraError, match="TSR5001"):
+        run("mov.u64 %rd5, (1/0); st.global.u64 [%rd1], %rd5;", block=1, count=2)
+
+
 def test_devices_have_their_own_addresses():
     with Device(0) as one, Device(1) as two:
         a, b = one.array(np.zeros(4)), two.array(np.zeros(4))
