@@ -350,10 +350,10 @@ def _trace_config(
     command: TraceCommand, shown: Progress
 ) -> tuple[FakeTrace, tuple[Diagnostic, ...]]:
     """The step of a config file; layers that are alike are traced once."""
-    from tessera.driver.trace.config_trace import ConfigTracer
-    from tessera.frontend.capture.meta.record import among_fakes
-
     step, config = _step_of_config(command)
+    from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.frontend.capture.meta.record import among_fakes  # needs PyTorch
+
     with among_fakes():
         tracer = ConfigTracer(config, fused=not command.no_fuse, on_progress=shown.hear)
         return tracer.trace(step), config.notes

@@ -21,12 +21,13 @@ def steps_of_config(
     path: str, on_progress: OnProgress | None
 ) -> tuple[dict[str, Program], tuple[Diagnostic, ...]]:
     """The traces of a config file by name, and notes about them."""
-    from tessera.driver.trace.config_trace import ConfigTracer
     from tessera.frontend.capture.meta import hf
-    from tessera.frontend.capture.meta.record import among_fakes
 
     config = hf.read_config(hf.find_config(path))
     hf.require_transformers()
+    from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.frontend.capture.meta.record import among_fakes  # needs PyTorch
+
     steps = [hf.HfStep(phase="decode", batch=n, context=_CONTEXT_TOKENS) for n in _DECODE_ROWS]
     steps.append(hf.HfStep(phase="prefill", batch=1, context=_PROMPT_TOKENS))
     programs = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tessera.cli.trace import _size
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.capture_trace import TraceOptions, _no_package
 from tests.helpers.command import tessc
+from tests.helpers.corpus import ROOT
 
 
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
@@ -143,3 +145,38 @@ def test_without_a_gpu_the_gpus_are_named(model: Path, tmp_path: Path) -> None:
     done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"), "--device", "none")
     assert done.code == 1
     assert "which GPUs to compile for" in done.err
+
+
+CONFIG = ROOT / "examples" / "configs" / "gpt-oss-20b.json"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["trace", "MODEL", "-o", "t.ptx"],
+        ["trace", "MODEL", "-o", "t.ptx", "--dry-run"],
+        ["trace", "MODEL", "-o", "t.ptx", "--device", "meta"],
+        ["trace", "MODEL", "-o", "t.ptx", "--device", "none", "--for", "a100"],
+        ["trace", f"hf:{CONFIG}", "-o", "t.ptx", "--device", "meta"],
+        ["trace", f"hf:{CONFIG}", "-o", "t.ptx", "--device", "none", "--for", "a100"],
+        ["fleet", f"hf:{CONFIG}", "--gpus", "a100", "--tokens", "100:10"],
+    ],
+    ids=" ".join,
+)
+def test_without_pytorch_one_error_names_the_package(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Modules of `frontend.capture` import PyTorch on top: each command has to look before."""
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "model.py"
+    model.write_text("import torch\n\ndef step(): ...\n")
+    absent = {name for name in sys.modules if name.partition(".")[0] == "torch"} | {"torch"}
+    for name in absent:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in [name for name in sys.modules if name.startswith("tessera.frontend.capture")]:
+        monkeypatch.delitem(sys.modules, name)
+    done = tessc(*(word.replace("MODEL", f"{model}:step") for word in arguments))
+    assert "error[TSR6000]" in done.err
+    assert "TSR9000" not in done.err
+    assert done.err.count("error[") == 1
+    assert list(tmp_path.iterdir()) == [model]
