@@ -248,6 +248,8 @@ class Place:
     """Where a buffer of a trace is on a device: `offset` into each copy of the area.
 
     In a module area, offsets only distinguish variables: loading the module decides the address.
+    A place may hold only the bytes from `first` to `end` of its buffer (None: to its end): byte
+    `first` is then at `offset`, and nothing on the device touches the others.
     """
 
     trace: int
@@ -255,6 +257,8 @@ class Place:
     device: str
     kind: AreaKind
     offset: int
+    first: int = 0
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

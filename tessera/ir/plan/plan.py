@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from tessera.ir.notebook import frame_of
 from tessera.ir.notebook_pages import html_of
+from tessera.ir.plan.division import WHOLE, Division
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 
 if TYPE_CHECKING:
@@ -98,8 +99,9 @@ class PlannedTrace:
     """A trace that the plan serves: `share` of all requests, and the whole trace as text.
 
     `digest` is that of the text. `contents_digest` is that of the file of contents which the trace
-    names, at the time of planning; empty if there was none. `folder` is the folder of the trace; it
-    is not written to the file of a plan.
+    names, at the time of planning; empty if there was none. `division` says which steps are parts
+    or twins; steps of a plan count those of the divided program. `folder` is the folder of the
+    trace; it is not written to the file of a plan.
     """
 
     name: str
@@ -107,6 +109,7 @@ class PlannedTrace:
     digest: str
     contents_digest: str = ""
     text: str = field(repr=False)
+    division: Division = WHOLE
     folder: str = field(default="", compare=False, repr=False)
 
 

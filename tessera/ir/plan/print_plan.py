@@ -36,6 +36,7 @@ NESTED = frozenset(
         "transfers",
         "lowered",
         "text",
+        "division",
     )
 )
 

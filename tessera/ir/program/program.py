@@ -182,12 +182,26 @@ class WorkHint:
     dtype: DataType
 
 
+@dataclass(frozen=True, slots=True)
+class CtaRange:
+    """Which CTAs of a whole launch a part runs: those from `first` on, of `extent` along `axis`.
+
+    `axis` is 0, 1 or 2. The part's own grid says how many CTAs it has. The kernel sees its CTA
+    as if all were launched: `%ctaid` counts from `first`, `%nctaid` is `extent`.
+    """
+
+    axis: int
+    first: int
+    extent: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchVariant:
     """`variant`: the differences of a launch of the code for `arch`; None: as in the launch."""
 
     arch: str
     grid: Triple | None = None
+    ctas: CtaRange | None = None
     block: Triple | None = None
     cluster: Triple | None = None
     shared_bytes: int | None = None
@@ -197,7 +211,10 @@ class LaunchVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """`launch`: one kernel. `shared_bytes` is the dynamic part; None means no cluster."""
+    """`launch`: one kernel. `shared_bytes` is the dynamic part; None means no cluster.
+
+    `ctas` is set in a part of a launch (`passes.division`); `grid` is then that of the part.
+    """
 
     id: LaunchId
     module: ModuleId
@@ -211,6 +228,7 @@ class Launch:
     stream: str = DEFAULT_STREAM
     work: WorkHint | None = None
     variants: tuple[LaunchVariant, ...] = ()
+    ctas: CtaRange | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
@@ -318,6 +336,8 @@ class Program:
 
     `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
     the contents of weights that an analysis may look up; they are no part of the trace's text.
+    `twins` are groups of steps that do the same work, each on a device of its own: whichever of
+    them has run, its bytes are there. No trace has twins; `passes.division` makes them.
     """
 
     buffers: tuple[Buffer, ...] = ()
@@ -326,6 +346,7 @@ class Program:
     steps: tuple[Step, ...] = ()
     resident: str | None = None
     known: tuple[KnownContents, ...] = ()
+    twins: tuple[tuple[LaunchId, ...], ...] = ()
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def declared_buffers(self) -> Iterator[Buffer]:
@@ -354,6 +375,7 @@ def for_arch(launch: Launch, arch: str) -> Launch:
     return replace(
         launch,
         grid=override.grid or launch.grid,
+        ctas=override.ctas or launch.ctas,
         block=override.block or launch.block,
         cluster=override.cluster or launch.cluster,
         shared_bytes=shared_bytes,
