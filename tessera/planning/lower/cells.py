@@ -1,8 +1,8 @@
 """The memory of a device in cells: bytes on which operations of different queues may conflict.
 
 In: the places of the buffers that transfers touch, and of those that share bytes with them. Out:
-the cells of every part of these buffers. A buffer that shares no bytes has a cell for each of its
-parts. Where buffers overlap, bytes that belong to the same part of each of them are one cell.
+the cells of every grain of these buffers. A buffer that shares no bytes has a cell for each of its
+grains. Where buffers overlap, bytes that belong to the same grain of each of them are one cell.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tessera.ir.plan.launch_program import AreaKind, Place
-from tessera.planning.lower.parts import Parts, TraceBytes
+from tessera.planning.lower.grains import Grains, TraceBytes
 
 _REST = -1
-"""The number of the bytes of a buffer that are in none of its parts."""
+"""The number of the bytes of a buffer that are in none of its grains."""
 
 
 class Cells:
@@ -28,27 +28,27 @@ class Cells:
         self._of: dict[int, dict[int, tuple[int, ...]]] = {}
         for group in _groups(trace, places, watched):
             if len(group) == 1:
-                parts = range(_REST, len(trace.parts[group[0]].bytes))
-                self._of[group[0]] = {part: (self.count + part + 1,) for part in parts}
-                self.count += len(parts)
+                grains = range(_REST, len(trace.grains[group[0]].bytes))
+                self._of[group[0]] = {grain: (self.count + grain + 1,) for grain in grains}
+                self.count += len(grains)
             elif all(_is_whole(trace, buffer) for buffer in group):
                 self._number(trace, places, group)
             else:
                 self._cut(trace, places, group)
 
-    def of(self, buffer: int, parts: Parts) -> tuple[int, ...]:
-        """The cells of parts of a buffer."""
+    def of(self, buffer: int, grains: Grains) -> tuple[int, ...]:
+        """The cells of grains of a buffer."""
         cells = self._of[buffer]
-        if len(parts) == 1:
-            return cells[parts[0]]
-        return tuple(dict.fromkeys(cell for part in parts for cell in cells[part]))
+        if len(grains) == 1:
+            return cells[grains[0]]
+        return tuple(dict.fromkeys(cell for grain in grains for cell in cells[grain]))
 
     def whole(self, buffer: int) -> tuple[int, ...]:
         """All cells of a buffer."""
         return self.of(buffer, tuple(self._of[buffer]))
 
     def _number(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
-        """Number the cells of buffers of one part each: a cell is the bytes between two edges."""
+        """Number the cells of buffers of one grain each: a cell is the bytes between two edges."""
         spans = [_span(trace, places, buffer) for buffer in group]
         edges = sorted({edge for span in spans for edge in span})
         at = {edge: cell for cell, edge in enumerate(edges, self.count)}
@@ -59,7 +59,7 @@ class Cells:
     def _cut(self, trace: TraceBytes, places: Mapping[int, Place], group: Sequence[int]) -> None:
         spans = [_span(trace, places, buffer) for buffer in group]
         moved = {
-            buffer: [ranges + np.int64(start) for ranges in trace.parts[buffer].bytes]
+            buffer: [ranges + np.int64(start) for ranges in trace.grains[buffer].bytes]
             for buffer, (start, _) in zip(group, spans, strict=True)
         }
         ranges = [r.ravel() for own in moved.values() for r in own]
@@ -69,13 +69,13 @@ class Cells:
         inside = {}
         for buffer, span in zip(group, spans, strict=True):
             low, high = np.searchsorted(edges, span)
-            part_of = np.full(high - low, _REST, dtype=np.int64)
-            for part, own in enumerate(moved[buffer]):
+            grain_of = np.full(high - low, _REST, dtype=np.int64)
+            for grain, own in enumerate(moved[buffer]):
                 for first, last in np.searchsorted(edges, own) - low:
-                    part_of[first:last] = part
-            inside[buffer] = low, high, part_of
+                    grain_of[first:last] = grain
+            inside[buffer] = low, high, grain_of
             if len(edges) > 2 * len(group):
-                both = kinds[low:high] * (part_of.max(initial=0) + 2) + part_of + 1
+                both = kinds[low:high] * (grain_of.max(initial=0) + 2) + grain_of + 1
                 _, alike = np.unique(both, return_inverse=True)
                 kinds[low:high] = count + alike
                 count += len(alike)
@@ -84,18 +84,18 @@ class Cells:
         _, kinds = np.unique(kinds, return_inverse=True)
         kinds = kinds.ravel() + self.count
         self.count += len(edges)
-        for buffer, (low, high, part_of) in inside.items():
+        for buffer, (low, high, grain_of) in inside.items():
             cells: dict[int, dict[int, None]] = {}
-            for part, cell in zip(part_of.tolist(), kinds[low:high].tolist(), strict=True):
-                cells.setdefault(part, {})[cell] = None
-            self._of[buffer] = {part: tuple(own) for part, own in cells.items()}
+            for grain, cell in zip(grain_of.tolist(), kinds[low:high].tolist(), strict=True):
+                cells.setdefault(grain, {})[cell] = None
+            self._of[buffer] = {grain: tuple(own) for grain, own in cells.items()}
 
 
 def _is_whole(trace: TraceBytes, buffer: int) -> bool:
-    """Whether a buffer is one part."""
-    parts = trace.parts[buffer].bytes
+    """Whether a buffer is one grain."""
+    grains = trace.grains[buffer].bytes
     size = trace.program.buffers[buffer].bytes
-    return len(parts) == 1 and parts[0].tolist() == [[0, size]]
+    return len(grains) == 1 and grains[0].tolist() == [[0, size]]
 
 
 def _span(trace: TraceBytes, places: Mapping[int, Place], buffer: int) -> tuple[int, int]:

@@ -22,8 +22,8 @@ from tessera.ir.plan.launch_program import (
     with_area_counts,
 )
 from tessera.ir.program import program as ir
+from tessera.planning.lower.grains import Grains, TraceBytes, trace_bytes
 from tessera.planning.lower.moves import find_actions
-from tessera.planning.lower.parts import Parts, TraceBytes, trace_bytes
 from tessera.planning.lower.places import TraceUse, find_places
 from tessera.planning.lower.puts import put_between_hosts
 from tessera.planning.lower.queues import find_queues
@@ -160,11 +160,11 @@ class Lowering:
                     trace=number,
                     buffer=ir.BufferId(buffer),
                     device=device,
-                    bytes=self._traces[number].parts[buffer].pairs(parts),
+                    bytes=self._traces[number].grains[buffer].pairs(grains),
                 )
                 for number, own in enumerate(kept)
                 for buffer, rows in own.items()
-                for device, parts in rows
+                for device, grains in rows
             )
             uses = [
                 TraceUse(trace, find_actions(trace, steps, devices, own))
@@ -176,7 +176,7 @@ class Lowering:
 
 def _homes(
     traces: Sequence[TraceBytes], placements: Sequence[Sequence[str]]
-) -> list[dict[int, list[tuple[str, Parts]]]]:
+) -> list[dict[int, list[tuple[str, Grains]]]]:
     """The home of written persistent bytes: the device of their last writer in the first trace that
     writes them.
 
@@ -202,10 +202,10 @@ def _homes(
             taken.setdefault(key, set()).update(seen)
     homes = []
     for number, trace in enumerate(traces):
-        own: dict[int, list[tuple[str, Parts]]] = {}
+        own: dict[int, list[tuple[str, Grains]]] = {}
         for persistent in trace.program.buffers:
             by_device = kept.get(_key(trace.program, number, int(persistent.id)), {})
-            rows = [(device, tuple(sorted(parts))) for device, parts in by_device.items()]
+            rows = [(device, tuple(sorted(grains))) for device, grains in by_device.items()]
             if rows:
                 own[int(persistent.id)] = rows
         homes.append(own)

@@ -1,16 +1,16 @@
 """The actions of one request, in one order that all devices can follow.
 
-In: the bytes of a trace in parts, the device of each step, and where persistent bytes are between
+In: the bytes of a trace in grains, the device of each step, and where persistent bytes are between
 requests. Out: actions in order: steps, fills, and transfers with the bytes that they carry.
 
-Steps are taken in file order. For every part of a buffer the walk knows its version: the last step
-that may have written it, and the devices that hold it. A step needs the parts that it may read, and
-those that it may write but need not. Missing parts are sent to its device from the device that made
-the version. A transfer takes its place in the order as early as it can: after the step that made
-the bytes, and after all that touched the old bytes at the target. So every action comes after those
-it waits for, and queues that follow the order cannot deadlock. That holds for any position up to
-the step that needs the bytes. Transfers for a later stage are placed at the beginning of the stage
-before it: a queue sends one transfer at a time, and bytes that the next stage waits for would
+Steps are taken in file order. For every grain of a buffer the walk knows its version: the last step
+that may have written it, and the devices that hold it. A step needs the grains that it may read,
+and those that it may write but need not. Missing grains are sent to its device from the device that
+made the version. A transfer takes its place in the order as early as it can: after the step that
+made the bytes, and after all that touched the old bytes at the target. So every action comes after
+those it waits for, and queues that follow the order cannot deadlock. That holds for any position up
+to the step that needs the bytes. Transfers for a later stage are placed at the beginning of the
+stage before it: a queue sends one transfer at a time, and bytes that the next stage waits for would
 otherwise queue behind bytes that are needed much later.
 
 Source: decision record 0005.
@@ -26,13 +26,13 @@ from typing import NamedTuple
 from tessera.ir.graph.graph import Node
 from tessera.ir.plan.launch_program import HOST, Fill, Run, Transfer, TransferId
 from tessera.ir.program import program as ir
-from tessera.planning.lower.parts import Parts, TraceBytes
+from tessera.planning.lower.grains import Grains, TraceBytes
 
 Place = tuple[int, int, int]
 """Position in the order: the step, then fills before steps before transfers, then a count."""
 
-HomeParts = Mapping[int, Sequence[tuple[str, Parts]]]
-"""For each buffer, the devices that keep parts of it between requests."""
+HomeGrains = Mapping[int, Sequence[tuple[str, Grains]]]
+"""For each buffer, the devices that keep grains of it between requests."""
 
 _START = (-1, 0, 0)
 _FILL, _STEP, _TRANSFER = 0, 1, 2
@@ -44,13 +44,13 @@ _STAGE_STEPS = 16
 class Action:
     """One action on `device`; a transfer involves both of its ends.
 
-    `parts` are the parts that a fill or a transfer covers.
+    `grains` are the grains that a fill or a transfer covers.
     """
 
     place: Place
     device: str
     what: Run | Fill | Transfer
-    parts: Parts = ()
+    grains: Grains = ()
 
 
 class _Version(NamedTuple):
@@ -62,11 +62,11 @@ class _Version(NamedTuple):
 
 
 def find_actions(
-    trace: TraceBytes, devices: Sequence[str], every: Sequence[str], homes: HomeParts
+    trace: TraceBytes, devices: Sequence[str], every: Sequence[str], homes: HomeGrains
 ) -> list[Action]:
     """All actions of one request on `every` device, for the given device of each step.
 
-    `homes` has the persistent parts that some step of the replica writes.
+    `homes` has the persistent grains that some step of the replica writes.
     """
     walk = _MoveWalk(trace, frozenset(every), homes, _stages_before(devices))
     for node in trace.graph.nodes:
@@ -100,7 +100,7 @@ def _stages_before(devices: Sequence[str]) -> list[int]:
 
 
 class _MoveWalk:
-    """Versions of all parts, and the last touches on each device.
+    """Versions of all grains, and the last touches on each device.
 
     `earliest` gives, for each step, the step after which its transfers go even if they could go
     earlier.
@@ -110,7 +110,7 @@ class _MoveWalk:
         self,
         trace: TraceBytes,
         every: frozenset[str],
-        homes: HomeParts,
+        homes: HomeGrains,
         earliest: Sequence[int],
     ) -> None:
         self.trace = trace
@@ -122,7 +122,7 @@ class _MoveWalk:
         self.touches: dict[tuple[str, int], list[Place]] = {}
 
     def step(self, node: Node, device: str) -> None:
-        """Send the parts that a step needs, and record the versions that it writes."""
+        """Send the grains that a step needs, and record the versions that it writes."""
         at = (int(node.id), _STEP, 0)
         uses = self.trace.tracked_steps[node.id]
         for buffer, use in uses:
@@ -132,67 +132,67 @@ class _MoveWalk:
         for buffer, use in uses:
             self._touch(device, buffer, use.touched, at)
             versions = self._versions(buffer)
-            for part in use.written:
-                versions[part] = own
+            for grain in use.written:
+                versions[grain] = own
 
     def finish(self) -> None:
         """Send outputs to the host, and persistent bytes to their homes for the next request."""
         for buffer in self.trace.program.buffers:
             number = int(buffer.id)
             if buffer.role is ir.Role.OUTPUT and buffer.bytes:
-                self._collect(number, range(len(self.trace.parts[number].bytes)), HOST)
-            for device, parts in self.homes.get(number, ()):
-                self._collect(number, parts, device)
+                self._collect(number, range(len(self.trace.grains[number].bytes)), HOST)
+            for device, grains in self.homes.get(number, ()):
+                self._collect(number, grains, device)
 
-    def _bring(self, buffer: int, needed: Parts, device: str, at: Place) -> None:
+    def _bring(self, buffer: int, needed: Grains, device: str, at: Place) -> None:
         versions = self._versions(buffer)
         missing: dict[tuple[str, int], list[int]] = {}
         blank: list[int] = []
-        for part in needed:
-            version = versions[part]
+        for grain in needed:
+            version = versions[grain]
             if device in version.holders:
                 continue
             if version.origin is None:
-                blank.append(part)
+                blank.append(grain)
             else:
-                missing.setdefault((version.origin, version.step), []).append(part)
+                missing.setdefault((version.origin, version.step), []).append(grain)
         if blank:
-            parts = tuple(blank)
-            filled = self.trace.parts[buffer].pairs(parts)
+            grains = tuple(blank)
+            filled = self.trace.grains[buffer].pairs(grains)
             place = (at[0], _FILL, len(self.actions))
-            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), filled), parts))
-            self._touch(device, buffer, parts, place)
-            self._hold(buffer, parts, device)
+            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), filled), grains))
+            self._touch(device, buffer, grains, place)
+            self._hold(buffer, grains, device)
         for (origin, _), pieces in missing.items():
             self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
 
     def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
-        """Send the last version of parts to a target; parts without a writer are there already."""
+        """Send the last version of grains to a target; those without a writer are there already."""
         words = self.trace.words_in(buffer)
         versions = self._versions(buffer)
         missing: dict[str, list[int]] = {}
-        for part in wanted:
-            version = versions[part]
-            if part not in words and version.origin is not None and target not in version.holders:
-                missing.setdefault(version.origin, []).append(part)
+        for grain in wanted:
+            version = versions[grain]
+            if grain not in words and version.origin is not None and target not in version.holders:
+                missing.setdefault(version.origin, []).append(grain)
         for origin, pieces in missing.items():
             self._send(buffer, tuple(pieces), origin, target)
 
     def _send(
-        self, buffer: int, moved: Parts, origin: str, target: str, earliest: int = -1
+        self, buffer: int, moved: Grains, origin: str, target: str, earliest: int = -1
     ) -> None:
         versions = self._versions(buffer)
-        after = max(earliest, *(versions[part].step for part in moved))
+        after = max(earliest, *(versions[grain].step for grain in moved))
         if target != HOST:
             touches = self._touches(target, buffer)
-            after = max(after, *(touches[part][0] for part in moved))
+            after = max(after, *(touches[grain][0] for grain in moved))
         place = (after, _TRANSFER, len(self.actions))
         transfer = Transfer(
             id=TransferId(-1),
             buffer=ir.BufferId(buffer),
             source=origin,
             target=target,
-            bytes=self.trace.parts[buffer].pairs(moved),
+            bytes=self.trace.grains[buffer].pairs(moved),
         )
         doer = target if origin == HOST else origin
         self.actions.append(Action(place, doer, transfer, moved))
@@ -201,21 +201,21 @@ class _MoveWalk:
                 self._touch(end, buffer, moved, place)
         self._hold(buffer, moved, target)
 
-    def _hold(self, buffer: int, held: Parts, device: str) -> None:
+    def _hold(self, buffer: int, held: Grains, device: str) -> None:
         versions = self._versions(buffer)
-        for part in held:
-            old = versions[part]
-            versions[part] = _Version(old.step, old.origin, old.holders | {device})
+        for grain in held:
+            old = versions[grain]
+            versions[grain] = _Version(old.step, old.origin, old.holders | {device})
 
-    def _touch(self, device: str, buffer: int, touched: Parts, place: Place) -> None:
+    def _touch(self, device: str, buffer: int, touched: Grains, place: Place) -> None:
         touches = self._touches(device, buffer)
-        for part in touched:
-            touches[part] = max(touches[part], place)
+        for grain in touched:
+            touches[grain] = max(touches[grain], place)
 
     def _touches(self, device: str, buffer: int) -> list[Place]:
         key = (device, buffer)
         if key not in self.touches:
-            self.touches[key] = [_START] * len(self.trace.parts[buffer].bytes)
+            self.touches[key] = [_START] * len(self.trace.grains[buffer].bytes)
         return self.touches[key]
 
     def _versions(self, buffer: int) -> list[_Version]:
@@ -224,16 +224,16 @@ class _MoveWalk:
         return self.versions[buffer]
 
     def _first_versions(self, buffer: int) -> list[_Version]:
-        count = len(self.trace.parts[buffer].bytes)
+        count = len(self.trace.grains[buffer].bytes)
         match self.trace.program.buffers[buffer].role:
             case ir.Role.INPUT:
                 return [_Version(-1, HOST, frozenset((HOST,)))] * count
             case ir.Role.OUTPUT | ir.Role.TEMP:
                 return [_Version(-1, None, frozenset((HOST,)))] * count
             case _:
-                # Parts that no step writes are the same on every device from the start.
+                # Grains that no step writes are the same on every device from the start.
                 versions = [_Version(-1, None, self.every)] * count
-                for device, parts in self.homes.get(buffer, ()):
-                    for part in parts:
-                        versions[part] = _Version(-1, device, frozenset((device,)))
+                for device, grains in self.homes.get(buffer, ()):
+                    for grain in grains:
+                        versions[grain] = _Version(-1, device, frozenset((device,)))
                 return versions

@@ -32,8 +32,8 @@ from tessera.ir.plan.launch_program import (
     Transfer,
 )
 from tessera.ir.program import program as ir
+from tessera.planning.lower.grains import TraceBytes
 from tessera.planning.lower.moves import Action
-from tessera.planning.lower.parts import TraceBytes
 
 _EVER = 1 << 60
 

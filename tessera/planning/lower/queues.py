@@ -34,8 +34,8 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program import program as ir
 from tessera.planning.lower.cells import Cells
+from tessera.planning.lower.grains import Grains
 from tessera.planning.lower.moves import Action
-from tessera.planning.lower.parts import Parts
 from tessera.planning.lower.places import TraceUse
 
 _QUEUES = (Queue.COMPUTE, Queue.IN, Queue.OUT)
@@ -157,15 +157,15 @@ class _QueueBuilder:
                 self._emit(_COMPUTE, action.what, touches)
             case Fill(buffer, _):
                 self._claim(buffer, _COMPUTE)
-                self._emit(_COMPUTE, action.what, self._touch(buffer, action.parts, writes=True))
+                self._emit(_COMPUTE, action.what, self._touch(buffer, action.grains, writes=True))
             case Transfer() as transfer:
                 if transfer.source == self.device:
                     self._claim(transfer.buffer, _OUT)
-                    touches = self._touch(transfer.buffer, action.parts, writes=False)
+                    touches = self._touch(transfer.buffer, action.grains, writes=False)
                     self._emit(_OUT, Send(transfer.id), touches)
                 if transfer.target == self.device:
                     self._claim(transfer.buffer, _IN)
-                    touches = self._touch(transfer.buffer, action.parts, writes=True)
+                    touches = self._touch(transfer.buffer, action.grains, writes=True)
                     self._emit(_IN, Receive(transfer.id), touches)
 
     def program(self) -> DeviceProgram:
@@ -219,7 +219,7 @@ class _QueueBuilder:
         self.claims += 1
         self.present[buffer] = self.claims
 
-    def _touch(self, buffer: int, touched: Parts, *, writes: bool) -> list[_Touch]:
+    def _touch(self, buffer: int, touched: Grains, *, writes: bool) -> list[_Touch]:
         if not touched or buffer not in self.shown:
             return []
         return [(self.cells.of(buffer, touched), writes)]

@@ -1,4 +1,4 @@
-"""Bytes in parts, and memory in cells: what is treated alike is together, nothing else is."""
+"""Bytes in grains, and memory in cells: what is treated alike is together, nothing else is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tessera.ir.plan.launch_program import AreaKind, Place
 from tessera.ir.program.program import BufferId
 from tessera.passes.byte_sets import intervals
 from tessera.planning.lower.cells import Cells
-from tessera.planning.lower.parts import BufferParts
+from tessera.planning.lower.grains import BufferGrains
 
 SIZE = 40
 
@@ -29,22 +29,22 @@ def members(ranges: Ranges) -> set[int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_bytes_in_the_same_sets_are_one_part(seed: int) -> None:
+def test_bytes_in_the_same_sets_are_one_grain(seed: int) -> None:
     draw = random.Random(seed)
     sets = [some_bytes(draw) for _ in range(draw.randrange(1, 5))]
     sets.append(intervals.interval(0, SIZE) if seed % 2 else intervals.EMPTY)
-    parts = BufferParts(SIZE, sets)
+    grains = BufferGrains(SIZE, sets)
     inside = [frozenset(n for n, one in enumerate(sets) if b in members(one)) for b in range(SIZE)]
     groups: dict[frozenset[int], set[int]] = {}
     for byte, own in enumerate(inside):
         if own:
             groups.setdefault(own, set()).add(byte)
     # In the order of the first bytes.
-    assert [members(one) for one in parts.bytes] == sorted(groups.values(), key=min)
+    assert [members(one) for one in grains.bytes] == sorted(groups.values(), key=min)
     for one in sets:
-        numbers = parts.of(one)
-        assert set().union(*(members(parts.bytes[n]) for n in numbers)) == members(one)
-        assert parts.pairs(numbers) == intervals.pairs(intervals.union([one]))
+        numbers = grains.of(one)
+        assert set().union(*(members(grains.bytes[n]) for n in numbers)) == members(one)
+        assert grains.pairs(numbers) == intervals.pairs(intervals.union([one]))
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Trace:
     """As much of a trace as cells ask for."""
 
     program: Program
-    parts: list[BufferParts] = field(default_factory=list)
+    grains: list[BufferGrains] = field(default_factory=list)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -70,7 +70,7 @@ def test_cells_meet_where_bytes_meet(seed: int) -> None:
     draw = random.Random(seed)
     trace = Trace(Program([Buffer(SIZE) for _ in range(4)]))
     sets = [[some_bytes(draw) for _ in range(1 + seed % 3)] for _ in range(4)]
-    trace.parts = [BufferParts(SIZE, own) for own in sets]
+    trace.grains = [BufferGrains(SIZE, own) for own in sets]
     places = {
         number: Place(
             trace=0,
@@ -84,12 +84,12 @@ def test_cells_meet_where_bytes_meet(seed: int) -> None:
     cells = Cells(trace, places, range(4))  # type: ignore[arg-type]
     at = {}
     for number, place in places.items():
-        for part, own in enumerate(trace.parts[number].bytes):
-            at[number, part] = {place.offset + byte for byte in members(own)}
+        for grain, own in enumerate(trace.grains[number].bytes):
+            at[number, grain] = {place.offset + byte for byte in members(own)}
         at[number, -1] = {place.offset + byte for byte in range(SIZE)}
     found = {
-        (number, part): set(cells.of(number, (part,)) if part >= 0 else cells.whole(number))
-        for number, part in at
+        (number, grain): set(cells.of(number, (grain,)) if grain >= 0 else cells.whole(number))
+        for number, grain in at
     }
     for left in at:
         for right in at:

@@ -1,9 +1,9 @@
-"""The bytes of buffers in parts that all steps treat alike.
+"""The bytes of buffers in grains: bytes that all steps treat alike.
 
-In: the programs and graphs of a replica's traces. Out: per step and buffer the parts that it reads,
-writes and needs. Two bytes that the same steps read and write are in one part: every move or wait
-for one of them also applies to the other. So a view of thousands of rows costs lowering no more
-than a whole buffer. States of the same name are one state in all traces, with the same parts.
+In: the programs and graphs of a replica's traces. Out: per step and buffer the grains that it
+reads, writes and needs. Two bytes that the same steps read and write are in one grain: every move
+or wait for one of them also applies to the other. So a view of thousands of rows costs lowering no
+more than a whole buffer. States of the same name are one state in all traces, with the same grains.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.pointer_words import moved_words
 
-Parts = tuple[int, ...]
-"""Parts of a buffer by number; numbers are in the order of the first bytes."""
+Grains = tuple[int, ...]
+"""Grains of a buffer by number; numbers are in the order of the first bytes."""
 
 _KINDS = {
     ir.Role.WEIGHT: AreaKind.WEIGHTS,
@@ -38,13 +38,13 @@ _ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
 _FEW_PIECES = 8
 
 
-class BufferParts:
-    """The parts of one buffer: bytes that belong to the same sets are one part."""
+class BufferGrains:
+    """The grains of one buffer: bytes that belong to the same sets are one grain."""
 
     def __init__(self, size: int, sets: Iterable[Ranges]) -> None:
         self.bytes: list[Ranges] = []
-        self._numbers: dict[bytes, Parts] = {b"": ()}
-        self._pairs: dict[Parts, Bytes] = {(): ()}
+        self._numbers: dict[bytes, Grains] = {b"": ()}
+        self._pairs: dict[Grains, Bytes] = {(): ()}
         distinct = {ranges.tobytes(): ranges for ranges in sets if len(ranges)}
         whole = intervals.interval(0, size)
         if distinct.keys() <= {whole.tobytes()}:
@@ -60,7 +60,8 @@ class BufferParts:
         columns = np.packbits(inside, axis=0).T
         _, kinds = np.unique(columns, axis=0, return_inverse=True)
         kinds = np.where(inside.any(axis=0), kinds.ravel(), -1)
-        order = {kind: part for part, kind in enumerate(dict.fromkeys(kinds[kinds >= 0].tolist()))}
+        by_first_byte = dict.fromkeys(kinds[kinds >= 0].tolist())
+        order = {kind: grain for grain, kind in enumerate(by_first_byte)}
         ends = np.append(edges[1:], edges[-1])
         for kind in order:
             here = kinds == kind
@@ -68,15 +69,15 @@ class BufferParts:
         for key, own in zip(distinct, inside, strict=True):
             self._numbers[key] = tuple(sorted(order[kind] for kind in set(kinds[own].tolist())))
 
-    def of(self, ranges: Ranges) -> Parts:
-        """The parts of one of the sets."""
+    def of(self, ranges: Ranges) -> Grains:
+        """The grains of one of the sets."""
         return self._numbers[ranges.tobytes()]
 
-    def pairs(self, parts: Parts) -> Bytes:
-        """The bytes of parts."""
-        if parts not in self._pairs:
-            self._pairs[parts] = intervals.pairs(intervals.union([self.bytes[p] for p in parts]))
-        return self._pairs[parts]
+    def pairs(self, grains: Grains) -> Bytes:
+        """The bytes of grains."""
+        if grains not in self._pairs:
+            self._pairs[grains] = intervals.pairs(intervals.union([self.bytes[p] for p in grains]))
+        return self._pairs[grains]
 
 
 def _inside(edges: Ranges, ranges: Ranges) -> Flags:
@@ -87,16 +88,16 @@ def _inside(edges: Ranges, ranges: Ranges) -> Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class PartUse:
-    """The parts of one buffer that a step touches, only reads, may write, and depends on.
+class GrainUse:
+    """The grains of one buffer that a step touches, only reads, may write, and depends on.
 
     A step does not depend on addresses: every device has its own.
     """
 
-    touched: Parts
-    only_read: Parts
-    written: Parts
-    needed: Parts
+    touched: Grains
+    only_read: Grains
+    written: Grains
+    needed: Grains
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,9 @@ class TraceBytes:
     def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
         self.program = program
         self.graph = graph
-        self.parts: list[BufferParts] = []
-        self.steps: list[dict[int, PartUse]] = []
-        self.tracked_steps: list[list[tuple[int, PartUse]]] = []
+        self.grains: list[BufferGrains] = []
+        self.steps: list[dict[int, GrainUse]] = []
+        self.tracked_steps: list[list[tuple[int, GrainUse]]] = []
         self.words = {
             int(table.buffer): intervals.from_pairs(
                 (word.offset, word.offset + ir.POINTER_BYTES) for word in table.words
@@ -149,30 +150,30 @@ class TraceBytes:
                 yield from ((buffer, ranges) for ranges in (use.reads, use.writes, use.certain))
         yield from self.words.items()
 
-    def cut(self, parts: list[BufferParts]) -> None:
-        """Express the effects of steps in parts."""
-        self.parts = parts
-        known: dict[tuple[int, int], PartUse] = {}
+    def cut(self, grains: list[BufferGrains]) -> None:
+        """Express the effects of steps in grains."""
+        self.grains = grains
+        known: dict[tuple[int, int], GrainUse] = {}
         for uses in self._uses:
             step = {}
             for buffer, use in uses.items():
                 key = buffer, id(use)
                 if key not in known:
-                    known[key] = self._part_use(buffer, use)
+                    known[key] = self._grain_use(buffer, use)
                 step[buffer] = known[key]
             self.steps.append(step)
             self.tracked_steps.append([use for use in step.items() if self.is_tracked(use[0])])
 
-    def _part_use(self, buffer: int, use: _BufferUse) -> PartUse:
-        parts = self.parts[buffer]
-        reads, writes = set(parts.of(use.reads)), set(parts.of(use.writes))
-        needed = (reads | writes - set(parts.of(use.certain))) - set(self.words_in(buffer))
+    def _grain_use(self, buffer: int, use: _BufferUse) -> GrainUse:
+        grains = self.grains[buffer]
+        reads, writes = set(grains.of(use.reads)), set(grains.of(use.writes))
+        needed = (reads | writes - set(grains.of(use.certain))) - set(self.words_in(buffer))
         groups = (reads | writes, reads - writes, writes, needed)
-        return PartUse(*(tuple(sorted(group)) for group in groups))
+        return GrainUse(*(tuple(sorted(group)) for group in groups))
 
-    def words_in(self, buffer: int) -> Parts:
-        """The parts that contain addresses."""
-        return self.parts[buffer].of(self.words.get(buffer, intervals.EMPTY))
+    def words_in(self, buffer: int) -> Grains:
+        """The grains that contain addresses."""
+        return self.grains[buffer].of(self.words.get(buffer, intervals.EMPTY))
 
     def is_tracked(self, buffer: int) -> bool:
         """Whether bytes of a buffer ever change; a weight is wherever it is used."""
@@ -192,7 +193,7 @@ class TraceBytes:
 def trace_bytes(
     programs: Sequence[ir.Program], graphs: Sequence[KernelGraph]
 ) -> tuple[TraceBytes, ...]:
-    """The traces of a replica; states of one name have the same parts in all of them."""
+    """The traces of a replica; states of one name have the same grains in all of them."""
     traces = tuple(TraceBytes(*pair) for pair in zip(programs, graphs, strict=True))
     sets: dict[object, list[Ranges]] = {}
     sizes: dict[object, int] = {}
@@ -202,7 +203,7 @@ def trace_bytes(
             sizes[key] = max(sizes.get(key, 0), buffer.bytes)
         for index, ranges in trace.sets():
             sets.setdefault(_key(number, trace.program.buffers[index]), []).append(ranges)
-    made = {key: BufferParts(size, sets.get(key, ())) for key, size in sizes.items()}
+    made = {key: BufferGrains(size, sets.get(key, ())) for key, size in sizes.items()}
     for number, trace in enumerate(traces):
         trace.cut([made[_key(number, buffer)] for buffer in trace.program.buffers])
     return traces
