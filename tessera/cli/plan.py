@@ -51,7 +51,7 @@ class StrategyChoice(click.Choice[str]):
 
 
 @click.command(short_help="Place the steps of traces on GPUs.")
-@click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:PART]]...")
+@click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:SHARE]]...")
 @machine_options("The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option(
     "--objective",
@@ -140,7 +140,7 @@ def plan(messages: Messages, given: Typed) -> int:
 
     Prints the plan beside what one GPU, data parallelism and other splits would give, with a bound
     that no plan beats, and writes it to a file. If splitting does not pay, the plan does not split.
-    Several traces are planned together; PART says how many requests of each there are. Without
+    Several traces are planned together; SHARE says how many requests of each there are. Without
     TRACE, the one kernel graph (.tsg) in this folder is taken. Ctrl-C keeps the best plan so far:
     it is proved and written, and the exit code is 130; a second one ends without a plan. A plan is
     written before it is compared with other GPUs.

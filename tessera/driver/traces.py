@@ -53,12 +53,12 @@ def load_traces(
     Their files of contents may be links that lead to files below `data_root`.
     """
     given = [names] if isinstance(names, str | os.PathLike) else list(names)
-    parts = [_part(os.fspath(name)) for name in given]
-    total = sum(weight for _, weight in parts)
-    labels = _labels([path for path, _ in parts])
+    shares = [_share(os.fspath(name)) for name in given]
+    total = sum(weight for _, weight in shares)
+    labels = _labels([path for path, _ in shares])
     loaded = tuple(
         _load(path, weight / total, label, data_root, on_progress)
-        for (path, weight), label in zip(parts, labels, strict=True)
+        for (path, weight), label in zip(shares, labels, strict=True)
     )
     _check_shared(loaded)
     return loaded
@@ -71,7 +71,7 @@ def graphs_in(folder: TraceName) -> tuple[str, ...]:
     )
 
 
-def _part(name: str) -> tuple[str, float]:
+def _share(name: str) -> tuple[str, float]:
     """Parse `decode.ptx:512`, unless a file has exactly that name."""
     if os.path.exists(name):
         return name, 1.0

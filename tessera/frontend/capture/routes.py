@@ -22,7 +22,7 @@ from tessera.frontend.capture.barriers import barriers
 from tessera.frontend.capture.compile_pool import start_pool
 from tessera.frontend.capture.compiled_folder import compiled_folder
 from tessera.frontend.capture.compiler_names import start_naming
-from tessera.frontend.capture.layers.compile import in_parts
+from tessera.frontend.capture.layers.compile import in_sections
 from tessera.frontend.capture.operator_mode import without_fast_paths
 from tessera.frontend.capture.replaced import replaced
 from tessera.frontend.capture.taken_apart import taken_apart
@@ -102,7 +102,7 @@ def compiled(
         # would be measured.
         tuned = tuned | {"shape_padding": False, _PROCESSES: 1}
         made: Callable[..., object] = torch.compile(
-            function, dynamic=False, fullgraph=True, backend=in_parts(_known(_COMMON | tuned))
+            function, dynamic=False, fullgraph=True, backend=in_sections(_known(_COMMON | tuned))
         )
         return made
     made = torch.compile(function, dynamic=False, fullgraph=True, options=_known(_COMMON | tuned))

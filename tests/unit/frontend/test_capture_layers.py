@@ -1,4 +1,4 @@
-"""Parts of a recorded graph: equal ones are compiled once, and the whole computes the same."""
+"""Sections of a recorded graph: equal ones are compiled once, and the whole computes the same."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 from torch import nn
 
 from tessera.frontend.capture.layers import compile as layers
-from tessera.frontend.capture.layers import parts
-from tessera.frontend.capture.layers.parts import parts_of
+from tessera.frontend.capture.layers import sections
+from tessera.frontend.capture.layers.sections import sections_of
 
 LAYERS = 5
 
@@ -22,7 +22,7 @@ LAYERS = 5
 @pytest.fixture(autouse=True)
 def small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut graphs of a few calls, too."""
-    monkeypatch.setattr(parts, "LEAST_SPARED", 0)
+    monkeypatch.setattr(sections, "LEAST_SPARED", 0)
 
 
 class Layer(nn.Module):  # type: ignore[misc]
@@ -60,7 +60,7 @@ class Stack(nn.Module):  # type: ignore[misc]
 
 
 def compiled(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[int]]:
-    """A model by parts that are not compiled, and how many calls each different part has."""
+    """A model by sections that are not compiled, and how many calls each different section has."""
     sizes: list[int] = []
 
     def as_it_is(module: Any, examples: Any, options: Any) -> Any:
@@ -69,11 +69,13 @@ def compiled(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, li
 
     monkeypatch.setattr(torch._inductor, "compile", as_it_is)
     torch._dynamo.reset()
-    return torch.compile(model, backend=layers.in_parts({}), fullgraph=True, dynamic=False), sizes
+    return torch.compile(
+        model, backend=layers.in_sections({}), fullgraph=True, dynamic=False
+    ), sizes
 
 
 def check(model: Stack, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Results and caches are those of the model itself, in two calls; sizes of different parts."""
+    """Results and caches are those of the model itself, in two calls; sizes of sections."""
     torch.manual_seed(0)
     inputs = [(torch.randn(2, 8), torch.tensor([at, at + 1])) for at in (0, 2)]
     with torch.no_grad():
@@ -98,7 +100,7 @@ def test_equal_layers_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_small_graph_is_compiled_as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "LEAST_SPARED", 200)
+    monkeypatch.setattr(sections, "LEAST_SPARED", 200)
     assert len(check(Stack([1.5] * LAYERS), monkeypatch)) == 1
 
 
@@ -166,10 +168,10 @@ def test_parts_are_equal_only_if_memory_is_shared_alike() -> None:
 
     x, weights = torch.randn(2, 8), [torch.randn(8, 8) for _ in range(LAYERS)]
     pairs = [(torch.randn(2, 8), torch.randn(2, 8)) for _ in range(LAYERS)]
-    apart = parts_of(graph_of(step, x, weights, pairs))
+    apart = sections_of(graph_of(step, x, weights, pairs))
     both = torch.randn(3, 8)
     pairs[3] = both[:2], both[1:]
-    shared = parts_of(graph_of(step, x, weights, pairs))
-    kinds = [len({part.key for part in parts}) for parts in (apart, shared)]
+    shared = sections_of(graph_of(step, x, weights, pairs))
+    kinds = [len({section.key for section in sections}) for sections in (apart, shared)]
     assert kinds[1] == kinds[0] + 1
     assert len(apart) == len(shared) > LAYERS - 1

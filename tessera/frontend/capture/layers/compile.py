@@ -1,4 +1,4 @@
-"""Compile a recorded graph part by part, each distinct part once.
+"""Compile a recorded graph section by section, each distinct section once.
 
 In: the graph that torch.compile has recorded, and options of Inductor's. Out: a function for the
 whole graph. What is put in place of calls (`rewrite`) is put into the whole graph first: a mask is
@@ -15,7 +15,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from tessera.frontend.capture.graphs.graph_nodes import call_of, value_of
-from tessera.frontend.capture.layers.parts import GraphPart, parts_of
+from tessera.frontend.capture.layers.sections import GraphSection, sections_of
 
 Code = Callable[..., Sequence[object]]
 _ALIGNMENT = 16  # bytes: what kernels assume of their memory
@@ -26,23 +26,23 @@ _SUMS = "add sub mul neg masked_fill repeat repeat_interleave tril triu cumsum"
 _PURE = frozenset(f"{_VIEWS} {_NUMBERS} {_MASKS} {_SUMS}".split())
 
 
-def in_parts(
+def in_sections(
     options: Mapping[str, object],
 ) -> Callable[[GraphModule, list[torch.Tensor]], Callable[..., object]]:
     """A backend for torch.compile."""
 
     def compile_graph(module: GraphModule, examples: list[torch.Tensor]) -> Callable[..., object]:
         whole = _rewritten(module)
-        parts = parts_of(whole.graph)
-        if not parts:
+        sections = sections_of(whole.graph)
+        if not sections:
             return _compiled(module, examples, options)
         settled = {**options, "pre_grad_custom_pass": None}  # which has been at work already
         codes: dict[Hashable, Code] = {}
-        for part in parts:
-            if part.key not in codes:
-                given = [node.meta["example_value"] for node in part.inputs]
-                codes[part.key] = _compiled(module_of(part, whole), given, settled)
-        return _JoinedParts(whole.graph, parts, codes)
+        for section in sections:
+            if section.key not in codes:
+                given = [node.meta["example_value"] for node in section.inputs]
+                codes[section.key] = _compiled(module_of(section, whole), given, settled)
+        return _JoinedSections(whole.graph, sections, codes)
 
     return compile_graph
 
@@ -101,20 +101,20 @@ def _tell_values(graph: Graph) -> None:
 
 
 def _drop_unused(graph: Graph) -> None:
-    """Drop what nothing uses any more, such as masks: it would be handed on from part to part.
+    """Drop what nothing uses any more, such as masks: sections would hand it on.
 
-    Calls that are known to change no memory; the compiler drops more of a part later.
+    Calls that are known to change no memory; the compiler drops more of a section later.
     """
     for node in reversed(graph.nodes):
         if not node.users and call_of(node)[0] in _PURE and "out" not in node.kwargs:
             graph.erase_node(node)
 
 
-def module_of(part: GraphPart, whole: GraphModule) -> GraphModule:
-    """A part as a graph of its own, from its inputs to its outputs."""
+def module_of(section: GraphSection, whole: GraphModule) -> GraphModule:
+    """A section as a graph of its own, from its inputs to its outputs."""
     graph = Graph()
     copies: dict[Node, Node] = {}
-    for node in part.inputs:
+    for node in section.inputs:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = dict(node.meta)
 
@@ -123,22 +123,24 @@ def module_of(part: GraphPart, whole: GraphModule) -> GraphModule:
             copies[node] = graph.node_copy(node)
         return copies[node]
 
-    for node in part.nodes:
+    for node in section.nodes:
         copies[node] = graph.node_copy(node, copy)
-    graph.output(tuple(copies[node] for node in part.outputs))
+    graph.output(tuple(copies[node] for node in section.outputs))
     return GraphModule(whole, graph)
 
 
-class _JoinedParts:
-    """The code of a graph: that of its parts, in order."""
+class _JoinedSections:
+    """The code of a graph: that of its sections, in order."""
 
     def __init__(
-        self, graph: Graph, parts: Sequence[GraphPart], codes: Mapping[Hashable, Code]
+        self, graph: Graph, sections: Sequence[GraphSection], codes: Mapping[Hashable, Code]
     ) -> None:
         self._parameters = [node for node in graph.nodes if node.op == "placeholder"]
         (last,) = (node for node in graph.nodes if node.op == "output")
         self._result = last.args[0]
-        self._steps = [(codes[part.key], part.inputs, part.outputs) for part in parts]
+        self._steps = [
+            (codes[section.key], section.inputs, section.outputs) for section in sections
+        ]
 
     def __call__(self, *given: object) -> object:
         values: dict[Node, object] = dict(zip(self._parameters, given, strict=True))

@@ -1,10 +1,10 @@
-"""Cut a recorded graph into parts, so that many of them are equal.
+"""Cut a recorded graph into sections, so that many of them are equal.
 
-In: a graph of torch functions in the order in which they run. Out: `GraphPart`s, one after the
-other, which together are all of it. Two parts with the same key are the same graph: the same calls
+In: a graph of torch functions in the order in which they run. Out: `GraphSection`s, one after the
+other, which together are all of it. Two sections of one key are the same graph: the same calls
 with the same constants on tensors of the same sizes, types and strides, joined in the same way,
 with memory shared in the same way; only which tensors they are given differs. Nothing is assumed of
-layers: parts are cut wherever some product comes again, and compared call by call.
+layers: sections are cut wherever some product comes again, and compared call by call.
 
 Cuts are made before products alone, where a compiler begins a new kernel anyway, and where only
 tensors are handed on, none of which share memory.
@@ -21,12 +21,12 @@ from torch.fx import Graph, Node
 
 from tessera.frontend.capture.graphs.graph_nodes import call_of, storage_of, value_of
 
-# Cuts that leave more than this part of the calls to compile are not worth it.
+# Cuts that leave more than this share of the calls to compile are not worth it.
 _WORTH = 0.75
 # And cuts that spare fewer calls than this: a compiler that sees the whole graph computes small
-# things (masks, say) again where they are used, as on a GPU, and parts are handed them.
+# things (masks, say) again where they are used, as on a GPU, and sections are handed them.
 LEAST_SPARED = 200
-# Of ways to cut that leave about as much to compile, the one with the fewest parts is taken.
+# Of ways to cut that leave about as much to compile, the one with the fewest sections is taken.
 _ABOUT = 1.25
 _PRODUCTS = frozenset(("linear", "matmul", "mm", "bmm", "addmm", "baddbmm"))
 # By how many calls two places are told apart.
@@ -36,7 +36,7 @@ _NO_CALLS = ("placeholder", "get_attr", "output")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphPart:
+class GraphSection:
     """Calls that come one after the other, what they take from before and what is used later."""
 
     nodes: tuple[Node, ...]
@@ -45,8 +45,8 @@ class GraphPart:
     key: Hashable
 
 
-def parts_of(graph: Graph) -> list[GraphPart]:
-    """The parts in order; none if too few of them are equal."""
+def sections_of(graph: Graph) -> list[GraphSection]:
+    """The sections in order; none if too few of them are equal."""
     calls = _GraphCalls(graph)
     ways = [calls.cut(cuts) for cuts in calls.ways_to_cut()]
     least = min(map(_to_compile, ways), default=len(calls.nodes))
@@ -55,9 +55,9 @@ def parts_of(graph: Graph) -> list[GraphPart]:
     return min((way for way in ways if _to_compile(way) <= _ABOUT * least), key=len)
 
 
-def _to_compile(parts: Sequence[GraphPart]) -> int:
-    """The number of calls in distinct parts."""
-    return sum({part.key: len(part.nodes) for part in parts}.values())
+def _to_compile(sections: Sequence[GraphSection]) -> int:
+    """The number of calls in distinct sections."""
+    return sum({section.key: len(section.nodes) for section in sections}.values())
 
 
 class _GraphCalls:
@@ -111,12 +111,12 @@ class _GraphCalls:
             if self._last.get(node, -1) > place:
                 live.add(node)
 
-    def cut(self, cuts: Sequence[int]) -> list[GraphPart]:
-        """The parts between cuts."""
+    def cut(self, cuts: Sequence[int]) -> list[GraphSection]:
+        """The sections between cuts."""
         bounds = sorted({0, *cuts, len(self.nodes)})
-        return [self._part(begin, end) for begin, end in pairwise(bounds)]
+        return [self._section(begin, end) for begin, end in pairwise(bounds)]
 
-    def _part(self, begin: int, end: int) -> GraphPart:
+    def _section(self, begin: int, end: int) -> GraphSection:
         inputs: dict[Node, int] = {}
         joined: list[Hashable] = []
         for place in range(begin, end):
@@ -130,7 +130,7 @@ class _GraphCalls:
             joined.append((self._kinds[place], *uses))
         inside = self.nodes[begin:end]
         places = [at for at, node in enumerate(inside) if self._last.get(node, -1) >= end]
-        return GraphPart(
+        return GraphSection(
             nodes=tuple(inside),
             inputs=tuple(inputs),
             outputs=tuple(inside[at] for at in places),
@@ -147,13 +147,13 @@ def _form(value: object, operands: list[Node]) -> Hashable:
             operands.append(value)
             return "operand"
         case tuple() | list():
-            return (type(value), *(_form(part, operands) for part in value))
+            return (type(value), *(_form(item, operands) for item in value))
         case dict():
-            parts = [(key, _form(part, operands)) for key, part in value.items()]
-            return (dict, *parts)
+            items = [(key, _form(item, operands)) for key, item in value.items()]
+            return (dict, *items)
         case slice():
             ends = (value.start, value.stop, value.step)
-            return (slice, *(_form(part, operands) for part in ends))
+            return (slice, *(_form(item, operands) for item in ends))
         case float() | complex():
             return (type(value), repr(value))
     try:
@@ -190,7 +190,7 @@ def _memory(inputs: Sequence[Node] | dict[Node, int]) -> Hashable:
 
 
 def _can_be_handed_on(live: set[Node]) -> bool:
-    """Whether values are tensors that the next part can take: no numbers, lists or complex ones,
+    """Whether values are tensors that the next section can take: no numbers, lists or complex ones,
     and no two of them in the same memory."""
     values = [value_of(node) for node in live]
     tensors = [value for value in values if value is not None and not value.is_complex()]
@@ -198,7 +198,7 @@ def _can_be_handed_on(live: set[Node]) -> bool:
 
 
 def _changes_mode(node: Node) -> bool:
-    """Whether a call changes how later ones work, so that parts cannot be compiled apart."""
+    """Whether a call changes how later ones work, so that sections cannot be compiled apart."""
     return getattr(node.target, "__name__", "") == "_set_grad_enabled" and node.args != (False,)
 
 
