@@ -100,6 +100,7 @@ def build_setting(
         symbols={name: layout.zone_of[buffer] for name, buffer in variables.items()},
         tables=zone_tables,
         cooperative=launch.cooperative,
+        ctas=launch.ctas,
         pointer_words=tuple(_pointer_words(launch, function, offsets)),
         holders=_holders(launch, layout, holding.union(tables)),
         contents={
@@ -141,6 +142,7 @@ def _scene_key(scene: Scene) -> tuple[object, ...]:
     return (
         scene.cooperative,
         scene.grid,
+        scene.ctas,
         scene.block,
         scene.cluster,
         scene.dynamic_shared,

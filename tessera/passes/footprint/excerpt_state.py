@@ -175,7 +175,7 @@ class SliceState:
         if piece.digits:
             raise Split(piece.digits)
         x, y, z = (axis.places() for axis in piece.axes)
-        columns, rows, _ = self.scene.grid
+        columns, rows, _ = self.scene.extent
         numbers = ((z[:, None, None] * rows + y[:, None]) * columns + x)[..., None]
         chosen, places = selected(ctas, values, numbers.astype(np.uint64))
         return chosen, places.astype(np.int64)

@@ -193,7 +193,7 @@ class _LaunchWalk:
         scene, recorder = self.scene, self.recorder
         pins: dict[int, Wording] = {}
         spent = done = 0
-        for box in boxes(scene.grid, self._most_ctas()):
+        for box in boxes(scene.grid, self._most_ctas(), scene.first):
             machine = SliceMachine(code, scene, box, recorder, budget - spent, shared=follower())
             machine.start()
             pins.update(machine.pins)
@@ -210,7 +210,7 @@ class _LaunchWalk:
         point (`checkpoints`), and results after the last checkpoint are dropped."""
         pins: dict[int, Wording] = {}
         pending: list[tuple[GridPiece, RunCheckpoint | None]] = [
-            (whole_grid(self.scene.grid), None)
+            (whole_grid(self.scene.grid, self.scene.first), None)
         ]
         spent = 0
         while pending:

@@ -1,11 +1,12 @@
 """The CTAs of a launch in pieces, each followed at once.
 
-In: a grid. Out: `GridPiece`s that together hold every CTA once. Along each axis the number of a
-CTA is an offset plus digits (`lane_values.digits`), which stand for all their values, plus digits
-that are spelled out: those become an axis of the arrays of `Lanes`. A grid starts as one piece with
-a digit per axis. Where a decision differs between the values of a digit (`Split`), the piece is
-taken apart: the digit is cut, written to another base, or spelled out. So a piece that came through
-without a `Split` was followed exactly for each of its CTAs, however many they are.
+In: a grid, and the numbers of its first CTA. Out: `GridPiece`s that hold every CTA once. Along each
+axis the number of a CTA is an offset plus digits (`lane_values.digits`), which stand for all their
+values, plus digits that are spelled out: those become an axis of the arrays of `Lanes`. A grid
+starts as one piece with a digit per axis. Where a decision differs between the values of a digit
+(`Split`), the piece is taken apart: the digit is cut, written to another base, or spelled out. So a
+piece that came through without a `Split` was followed exactly for each of its CTAs, however many
+they are.
 """
 
 from __future__ import annotations
@@ -124,16 +125,16 @@ class GridPiece:
         return pieces
 
 
-def whole_grid(grid: Triple) -> GridPiece:
+def whole_grid(grid: Triple, first: Triple = (0, 0, 0)) -> GridPiece:
     """All CTAs as one piece, nothing spelled out."""
     x, y, z = (
-        GridAxis(digits=(Digit(axis, 1, count),) if count > 1 else ())
+        GridAxis(first[axis], (Digit(axis, 1, count),) if count > 1 else ())
         for axis, count in enumerate(grid)
     )
     return GridPiece((x, y, z))
 
 
-def boxes(grid: Triple, most: int) -> Iterator[GridPiece]:
+def boxes(grid: Triple, most: int, first: Triple = (0, 0, 0)) -> Iterator[GridPiece]:
     """The grid in boxes of at most `most` CTAs, all spelled out: whole rows, or whole layers,
     where they fit."""
     x, y, z = grid
@@ -143,8 +144,9 @@ def boxes(grid: Triple, most: int) -> Iterator[GridPiece]:
     for k in range(0, z, deep):
         for j in range(0, y, high):
             for i in range(0, x, wide):
-                yield GridPiece((_run(i, wide, x), _run(j, high, y), _run(k, deep, z)))
-
-
-def _run(first: int, size: int, end: int) -> GridAxis:
-    return GridAxis(first, (), ((1, min(size, end - first)),))
+                starts = ((i, wide), (j, high), (k, deep))
+                sides = (
+                    GridAxis(base + at, (), ((1, min(size, end - at)),))
+                    for base, (at, size), end in zip(first, starts, grid, strict=True)
+                )
+                yield GridPiece((next(sides), next(sides), next(sides)))

@@ -15,6 +15,7 @@ import numpy as np
 
 from tessera.ir.architecture import WARP
 from tessera.ir.arrays import Bytes, Offsets, Ranges, Signed, Words
+from tessera.ir.program.program import CtaRange
 from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.zones import WORKSPACE, Zones
 from tessera.passes.lane_values import lanes
@@ -42,7 +43,8 @@ class Scene:
     """One launch as its kernel sees it.
 
     `holders` are the objects in which addresses were put before the request; `tables` are those
-    that are still there.
+    that are still there. `ctas` is set in a part of a launch: `grid` is then that of the part, and
+    the kernel sees its CTAs as if all were launched.
     """
 
     zones: Zones
@@ -58,6 +60,7 @@ class Scene:
     contents: dict[int, Bytes] = field(default_factory=dict)
     pointer_words: tuple[int, ...] = ()
     holders: frozenset[int] = frozenset()
+    ctas: CtaRange | None = None
 
     @property
     def threads(self) -> int:
@@ -68,6 +71,24 @@ class Scene:
     def cta_count(self) -> int:
         """CTAs of the grid."""
         return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def first(self) -> Triple:
+        """The number of the first CTA along each axis: not 0 in a part of a launch."""
+        return _with(self.ctas, (0, 0, 0), 0 if self.ctas is None else self.ctas.first)
+
+    @property
+    def extent(self) -> Triple:
+        """CTAs of the whole launch along each axis."""
+        return _with(self.ctas, self.grid, 0 if self.ctas is None else self.ctas.extent)
+
+
+def _with(ctas: CtaRange | None, values: Triple, changed: int) -> Triple:
+    x, y, z = (
+        changed if ctas is not None and axis == ctas.axis else value
+        for axis, value in enumerate(values)
+    )
+    return x, y, z
 
 
 def _split(linear: Offsets, extent: Triple) -> tuple[Signed, Signed, Signed]:
@@ -104,7 +125,7 @@ def special_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     }
     for axis, values in zip(_AXES, _split(linear, scene.block), strict=True):
         specials[f"%tid.{axis}"] = _row(values)
-    for axis, threads, count in zip(_AXES, scene.block, scene.grid, strict=True):
+    for axis, threads, count in zip(_AXES, scene.block, scene.extent, strict=True):
         specials[f"%ntid.{axis}"] = lanes.scalar(threads)
         specials[f"%nctaid.{axis}"] = lanes.scalar(count)
     if scene.cooperative:
@@ -131,8 +152,8 @@ def _shrink(value: Lanes) -> Lanes:
 def _cta_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
     specials: dict[str, Lanes] = {}
     if piece is None:
-        for name, count in zip(_AXES, scene.grid, strict=True):
-            specials[f"%ctaid.{name}"] = lanes.between(0, count - 1, 32, 0)
+        for name, first, count in zip(_AXES, scene.first, scene.grid, strict=True):
+            specials[f"%ctaid.{name}"] = lanes.between(first, first + count - 1, 32, 0)
         return specials
     places = [axis.places() for axis in piece.axes]
     for axis, name in enumerate(_AXES):
@@ -149,7 +170,7 @@ def _cta_values(scene: Scene, piece: GridPiece | None) -> dict[str, Lanes]:
         alone = specials[f"%ctaid.{name}"]
         specials[f"%clusterid.{name}"] = alone if size == 1 else _along(places[axis] // size, axis)
         specials[f"%cluster_nctaid.{name}"] = lanes.scalar(size)
-        specials[f"%nclusterid.{name}"] = lanes.scalar(scene.grid[axis] // size)
+        specials[f"%nclusterid.{name}"] = lanes.scalar(scene.extent[axis] // size)
         rank = lanes.add(rank, lanes.mul(inside, lanes.scalar(step), 32), 32)
         step *= size
     specials["%cluster_ctarank"] = rank

@@ -100,7 +100,7 @@ class LaunchCounts:
     def of(self, variant: ModuleVariant, launch: Launch) -> LaunchWork | None:
         """The work of a launch of a variant of its module."""
         scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
-        shape = launch.grid, launch.block, launch.shared_bytes
+        shape = launch.grid, launch.ctas, launch.block, launch.shared_bytes
         key = int(launch.module), variant.arch, launch.kernel, shape, scalars
         if key not in self._known:
             self._known[key] = count_work(variant.ptx, launch)
@@ -215,7 +215,13 @@ class _Counter:
         return self.known[key]
 
     def _walk(self, cta: Index, thread: int) -> Tally:
-        launch = self.launch
+        launch, extent = self.launch, self.launch.grid
+        if part := launch.ctas:
+            # The kernel sees its CTA as if all were launched.
+            x, y, z = (c + part.first * (axis == part.axis) for axis, c in enumerate(cta))
+            cta = x, y, z
+            x, y, z = (part.extent if a == part.axis else n for a, n in enumerate(extent))
+            extent = x, y, z
         wide, high, _ = launch.block
         where = (thread % wide, thread // wide % high, thread // wide // high)
         cluster = launch.cluster or (1, 1, 1)
@@ -227,7 +233,7 @@ class _Counter:
             ("%tid", where),
             ("%ctaid", cta),
             ("%ntid", launch.block),
-            ("%nctaid", launch.grid),
+            ("%nctaid", extent),
             ("%cluster_ctaid", inside),
             ("%cluster_nctaid", cluster),
             ("%clusterid", tuple(c // n for c, n in zip(cta, cluster, strict=True))),

@@ -5,14 +5,16 @@ follows from its operands. A hint on a launch is accepted only if the counted wo
 that the step may touch agree with it: a name is not evidence. A launch without a hint may be a GEMM
 or an attention by the shapes of the buffers that it reads and writes: if they fit in one way only,
 it computes on tensor cores, and the same counts agree. `found_hint` gives that shape as a hint.
+A part of a launch has the shape of its share: of the sizes along which it may be cut, the one that
+fits the bytes that it touches best is scaled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import log, prod
 
 from tessera.ir.operators.fused import page_tokens
 from tessera.ir.operators.records import Bound, OperatorMismatch
@@ -57,10 +59,12 @@ def step_shape(
         return StepShape(call_shape(work))
     if not isinstance(work, Launch):
         return StepShape()
+    share = 1.0 if work.ctas is None else work.grid[work.ctas.axis] / work.ctas.extent
     if work.work is None:
-        found = found_hint(counted, touched, read, written)
-        return StepShape(None if found is None else hint_shape(found), own=False)
-    shape = hint_shape(work.work)
+        whole = None if counted is None else _scaled_work(counted, 1 / share)
+        found = found_hint(whole, touched / share, read, written)
+        return StepShape(None if found is None else _part_shape(found, share, touched), own=False)
+    shape = _part_shape(work.work, share, touched)
     if shape is None:
         return StepShape()
     if reason := contradiction(shape, counted, touched):
@@ -200,6 +204,45 @@ def hint_shape(hint: WorkHint) -> WorkShape | None:
     if heads % kv_heads:
         return None
     return WorkShape(kind, (dtype, _CACHE_TYPE, head_size, 0), (batch, length, heads, kv_heads))
+
+
+_CUT_SIZES = {
+    "gemm": ((1,), (0,)),
+    "context": ((2, 3), (0,), (1,)),
+    "generation": ((2, 3), (0,), (1,)),
+    "moe": ((0,),),
+}
+"""The sizes of a hint that shrink together in a part, one line for each way to cut."""
+
+
+def _part_shape(hint: WorkHint, share: float, touched: float) -> WorkShape | None:
+    """The shape of a share of the work that touches these bytes; of all of it, the hint's own."""
+    if share == 1:
+        return hint_shape(hint)
+
+    def part(places: tuple[int, ...]) -> WorkHint:
+        sizes = (
+            max(1, round(size * share)) if place in places else size
+            for place, size in enumerate(hint.sizes)
+        )
+        return replace(hint, sizes=tuple(sizes))
+
+    shapes = [hint_shape(part(places)) for places in _CUT_SIZES[hint.kind]]
+
+    def misfit(shape: WorkShape) -> float:
+        moved = operations_and_bytes(shape.kind, shape.fixed, shape.sizes)[1]
+        return abs(log(max(1.0, touched) / max(1.0, moved)))
+
+    return min((shape for shape in shapes if shape is not None), key=misfit, default=None)
+
+
+def _scaled_work(work: LaunchWork, factor: float) -> LaunchWork:
+    """The work of the whole launch, if a part of it does `work`."""
+    return replace(
+        work,
+        asked_bytes=work.asked_bytes * factor,
+        units=tuple((unit, count * factor) for unit, count in work.units),
+    )
 
 
 def may_have_hint(read: Sequence[Buffer], written: Sequence[Buffer]) -> bool:

@@ -1,0 +1,108 @@
+"""Prices of parts of launches: their own CTAs, the whole grid's stride, their share of a hint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.trace.read_trace import read_trace
+from tessera.ir.plan.costs import LaunchWork
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import CtaRange, Launch, Program, WorkHint
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.dependences import Dependences
+from tessera.planning.prices.count_work import LaunchCounts, count_work
+from tessera.planning.prices.estimate_costs import estimate_costs
+from tessera.planning.prices.merge_tables import step_shapes
+from tessera.planning.prices.work_shapes import step_shape
+from tests.unit.planning.test_count_work import program
+
+TRACES = Path(__file__).parents[3] / "examples" / "traces"
+STRIDE = "\n".join(
+    (
+        ".reg .b32 %g<3>; .reg .pred %q;",
+        "mov.u32 %g0, %ctaid.x;",
+        "mov.u32 %g1, %nctaid.x;",
+        "WALK: add.f32 %f1, %f1, %f1;",
+        "add.s32 %g0, %g0, %g1;",
+        "setp.lt.u32 %q, %g0, 1000;",
+        "@%q bra WALK;",
+    )
+)
+
+
+def part(launch: Launch, first: int, end: int) -> Launch:
+    _, *rest = launch.grid
+    return replace(
+        launch, grid=(end - first, rest[0], rest[1]), ctas=CtaRange(0, first, launch.grid[0])
+    )
+
+
+def counted(made: Program, launch: Launch) -> LaunchWork:
+    found = count_work(made.modules[0].variants[0].ptx, launch)
+    assert found is not None
+    return found
+
+
+def test_parts_do_the_work_of_their_own_blocks() -> None:
+    made = program(1, STRIDE, grid=24)
+    whole = next(made.launches())
+    parts = [part(whole, 0, 5), part(whole, 5, 16), part(whole, 16, 24)]
+    works = [counted(made, one) for one in parts]
+    assert [one.ctas for one in works] == [5, 11, 8]
+    total = counted(made, whole)
+    assert sum(one.instructions for one in works) == pytest.approx(total.instructions)
+    # The first 16 blocks of 24 walk over 42 numbers below 1000, the others over 41.
+    each = [dict(one.units)["fp32"] / one.threads for one in works]
+    assert each[0] == each[1] == each[2] + 1
+
+
+def test_counts_are_kept_apart_by_range() -> None:
+    made = program(1, STRIDE, grid=24)
+    whole = next(made.launches())
+    counts = LaunchCounts()
+    variant = made.modules[0].variants[0]
+    first, last = counts.of(variant, part(whole, 0, 8)), counts.of(variant, part(whole, 16, 24))
+    assert first is not None
+    assert last is not None
+    assert first.instructions > last.instructions
+
+
+def test_a_part_of_everything_costs_what_the_launch_costs() -> None:
+    made = read_trace(TRACES / "mamba.ptx")
+    launches = tuple(replace(launch, variants=()) for launch in made.launches())
+    made = replace(made, steps=launches)
+    all_parts = replace(made, steps=tuple(part(one, 0, one.grid[0]) for one in launches))
+    found = []
+    for each in (made, all_parts):
+        graph = AnalysisManager(each).get(Dependences).graph
+        costs = estimate_costs(each, graph, machine_of("a100,l40s"))
+        found.append((costs, step_shapes(each, graph, costs)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "touched", "wanted"),
+    [
+        # Columns: all rows of the input, a quarter of the weight. Rows: the weight as a whole.
+        ("gemm", (64, 4096, 4096), 2 * 4096 * 1024, (64, 1024, 4096)),
+        ("gemm", (4096, 512, 512), 2 * (1024 * 512 * 2 + 512 * 512), (1024, 512, 512)),
+        ("generation", (8, 1024, 32, 8, 128), 2 * 8 * 1024 * 2 * 2 * 128, (8, 1024, 8, 2)),
+    ],
+)
+def test_a_part_has_its_share_of_a_hint(
+    kind: str, sizes: tuple[int, ...], touched: float, wanted: tuple[int, ...]
+) -> None:
+    hint = WorkHint(kind, sizes, DataType.BF16)
+    whole = replace(next(program(grid=64).launches()), work=hint)
+    operations = {"gemm": 2.0 * wanted[0] * wanted[1] * wanted[-1]}
+    operations["generation"] = 4.0 * wanted[0] * wanted[1] * wanted[2] * 128
+    work = replace(
+        counted(program(), whole), units=(("fp16", operations[kind]),), asked_bytes=touched
+    )
+    shape = step_shape(part(whole, 16, 32), work, touched).shape
+    assert shape is not None
+    assert shape.sizes == wanted
