@@ -29,6 +29,7 @@ from tessera.ir.program.seeded import LazyContents, Seeded
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.division.part_kernels import with_part_kernels
 
 _KEPT = 32
 
@@ -109,7 +110,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
     replica = plan.replicas[part.replica]
     return Model(
         lowered=replica.lowered,
-        traces=served_traces(plan, replica, programs, graphs),
+        traces=served_traces(plan, replica, [*map(with_part_kernels, programs)], graphs),
         weights=_named(part.weights, coming) | own_contents(host, part.path, part.own, programs),
         states=[_named(names, coming) for names in part.states],
         fillings=[_named(names, coming) for names in part.fillings],

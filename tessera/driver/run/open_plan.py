@@ -40,6 +40,7 @@ from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.checker.findings import Locate, nowhere
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.stored_addresses import stored_addresses
+from tessera.passes.division.part_kernels import with_part_kernels
 from tessera.planning.lower.lower_plan import lower_replica
 
 MOST_SLOTS = 256  # as many as plans are made with (`planning.promise.trial`)
@@ -74,7 +75,8 @@ class OpenPlan:
 
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
-        return served_traces(self.plan, replica, self.programs, self.graphs)
+        programs = [with_part_kernels(program) for program in self.programs]
+        return served_traces(self.plan, replica, programs, self.graphs)
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:
