@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.service import TimelineEvent
-from tessera.diagnostics import Source
-from tessera.driver.load import read_program
+from tessera.driver.traces import read_planned
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.program.program import LaunchId, Program
 from tessera.simulation.journal import Busy
@@ -34,8 +33,7 @@ class _Events:
         self._replicas = report.replicas
         self._timeline = (report.served or report.full).traffic.timeline
         self._programs = programs or [
-            read_program(Source(f"{report.name}({trace.name})", trace.text))[0]
-            for trace in report.plan.traces
+            read_planned(trace, report.name)[0] for trace in report.plan.traces
         ]
         self._transfers: list[Mapping[int, Mapping[int, Transfer]]] = [
             {own.trace: {t.id: t for t in own.transfers} for own in replica.lowered.traces}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tessera.diagnostics import Diagnostic, TesseraError, error, warning
+from tessera.diagnostics import Diagnostic, Source, TesseraError, error, warning
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import load, read_program
 from tessera.frontend.graph.tsg import parse_graph
@@ -28,6 +28,7 @@ from tessera.ir.text_digest import text_digest
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses
+from tessera.passes.division.divide import divide
 from tessera.passes.kernel_facts.fragment_layout import layout_warnings
 from tessera.planning.given.setting import LoadedTrace
 
@@ -165,6 +166,12 @@ def loaded_program(
         graph=facts.graph,
         diagnostics=tuple(findings),
     )
+
+
+def read_planned(trace: PlannedTrace, plan: str) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """The program that a plan of this name runs, with parts and twins, and warnings about it."""
+    program, warnings = read_program(Source(f"{plan}({trace.name})", trace.text))
+    return divide(program, trace.division), warnings
 
 
 # --- kernel graphs -----------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from functools import partial
 from itertools import chain, islice
 
 from tessera.backend.service import ServedTrace, served_traces
-from tessera.diagnostics import Diagnostic, Source, TesseraError, error
+from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.hosts.assign import assign_hosts, unused_hosts
-from tessera.driver.load import read_program
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.join_policies import can_join, joined_plan
+from tessera.driver.traces import read_planned
 from tessera.frontend.plan.tsp import check_kind, read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
@@ -259,7 +259,7 @@ def _programs(plan: Plan, name: str) -> tuple[tuple[Program, ...], tuple[Diagnos
     programs: list[Program] = []
     findings: list[Diagnostic] = []
     for trace in plan.traces:
-        program, warnings = read_program(Source(f"{name}({trace.name})", trace.text))
+        program, warnings = read_planned(trace, name)
         programs.append(program)
         findings += warnings
     return tuple(programs), tuple(findings)

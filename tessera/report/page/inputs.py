@@ -17,6 +17,7 @@ from tessera.diagnostics import Source, TesseraError
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
 from tessera.driver.profile.profile_trace import program_digest
+from tessera.driver.traces import read_planned
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.machine.profile import parse_profile
 from tessera.frontend.plan.tsp import read_plan
@@ -163,12 +164,12 @@ class _Reader:
         traces = []
         for number, planned in enumerate(given.plan.traces):
             found = by_digest.get(planned.digest)
-            if found is None or found.program is None:
+            if found is None or found.program is None or planned.division:
                 self._tell(f"analysing {planned.name}")
-                source = Source(f"{given.plan_name}({planned.name})", planned.text)
-                found = self._trace(planned.name, read_program(source)[0], self._plan_folder)
+                program, _ = read_planned(planned, given.plan_name)
+                found = self._trace(planned.name, program, self._plan_folder)
             check_placed(given, number, found)
-            traces.append(replace(found, name=planned.name))
+            traces.append(replace(found, name=planned.name, digest=planned.digest))
         self._tell("working out durations")
         return priced(replace(given, traces=tuple(traces)))
 
