@@ -147,6 +147,7 @@ RUNNING = (
     Run("running.cuda_correct out/gpu/correct", GPU),
     Run("running.cuda_overhead out/gpu/overhead", GPU),
     Run("running.cuda_pipeline out/gpu/pipeline", GPU),
+    Run("running.exchange_ways -o out/gpu/exchange_ways.json", GPU),
 )
 GAIN = (
     Run("gain.bound benchmarks/results/gain_real_inputs.tar.xz -o out/gain_bound.json"),
