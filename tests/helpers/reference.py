@@ -9,6 +9,7 @@ import click
 from tessera import codes
 from tessera.cli import main as cli
 from tessera.ir.operators import table as operators
+from tessera.ir.operators.cut_rules import rule_of
 from tessera.ir.operators.records import AttributeSpec, OperandSpec, Reach
 
 _GROUPS = {
@@ -104,6 +105,15 @@ On the CPU, sums and products of matrices are done in float64 by rising k, eleme
 float32 (float64 for `f64`), other functions in float64; every result is rounded once more, to its
 type. The order is fixed and BLAS is not used, so the same call gives the same bytes on every
 machine. Complex numbers are only moved (TSR5001).
+
+The last column says by which dimensions a plan can cut a call into parts: calls of the same
+operator on ranges of its operands. `rows`, `columns`, `batch`, `channels`, `sequences`, `heads` and
+`queries` are names of axes; other dimensions are `d0`, `d1` and so on, counted in the first result.
+Operands that broadcast or have no such dimension are whole in every part. Heads are cut with the
+keys and values that they share, channels with their groups. A call cannot be cut if a result shares
+bytes with another operand, unless both are one tensor. Each element of a part is computed as in
+the whole call, so on the CPU the bytes are the same. On a GPU, a library may choose another kernel
+for a smaller call and round differently; the reference is the plan's own calls on one device.
 """
 
 
@@ -111,20 +121,20 @@ def operators_page() -> str:
     """`operators.md`: the table of operators, one row per function."""
     lines = [
         _OPERATORS,
-        "| operators | reads | writes | attributes | work |",
-        "|---|---|---|---|---|",
+        "| operators | reads | writes | attributes | work | cut by |",
+        "|---|---|---|---|---|---|",
     ]
-    rows: dict[tuple[str, str, str, str], list[str]] = {}
+    rows: dict[tuple[str, str, str, str, str], list[str]] = {}
     for entry in operators.table().values():
         reads = ", ".join(map(_operand, entry.reads)) or "nothing"
         writes = ", ".join(map(_operand, entry.writes))
         attributes = ", ".join(map(_attribute, entry.attributes))
         work = entry.work.__name__.replace("_", " ")
-        key = (reads, writes, attributes, work)
+        key = (reads, writes, attributes, work, rule_of(entry).says)
         rows.setdefault(key, []).append(entry.name.removeprefix("aten::"))
-    for (reads, writes, attributes, work), names in rows.items():
+    for (reads, writes, attributes, work, cuts), names in rows.items():
         listed = " ".join(f"`{name}`" for name in names)
-        lines.append(f"| {listed} | {reads} | {writes} | {attributes} | {work} |")
+        lines.append(f"| {listed} | {reads} | {writes} | {attributes} | {work} | {cuts} |")
     return "\n".join(lines) + "\n"
 
 

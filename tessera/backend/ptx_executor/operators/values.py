@@ -53,7 +53,12 @@ def decode(dtype: DataType, raw: Array) -> Array:
 
 
 def round_to(dtype: DataType, values: Array) -> Array:
-    """The bits of values rounded (floats) or wrapped (integers) to a type."""
+    """The bits of values rounded (floats) or wrapped (integers) to a type.
+
+    A NaN has one pattern: which one NumPy computes depends on its place in the array.
+    """
+    if values.dtype.kind == "f" and (is_nan := np.isnan(values)).any():
+        values = np.where(is_nan, values.dtype.type(np.nan), values)
     if dtype is DataType.BOOL:
         result: Array = (values != 0).astype(np.uint8)
         return result

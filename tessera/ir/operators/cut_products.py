@@ -1,0 +1,282 @@
+"""Rules by which products, convolutions, attention and norms are cut.
+
+In: a bound call. Out: the names of its dimensions. The tables of `cut_rules` name these rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from tessera.ir.operators import shapes
+from tessera.ir.operators.cuts import (
+    ALONG,
+    WHOLE,
+    WINDOWS,
+    NamedDims,
+    Namer,
+    Names,
+    Resized,
+    broadcast_names,
+    named,
+    numbered,
+    result_shape,
+    spread,
+    uncut,
+    written,
+)
+from tessera.ir.operators.records import Bound
+
+_ALIGNED_BYTES = 16  # kernels of some products need operands that begin at a multiple of it
+
+
+# --- products ------------------------------------------------------------------------------
+
+
+def product(left: str, right: str, *lead: str, added: str = "") -> Namer:
+    """[lead, rows, k] times [lead, k, columns], to which `added` broadcasts."""
+
+    def names(bound: Bound) -> NamedDims:
+        made = (*lead, "rows", "columns")
+        reads = {left: (*lead, "rows", WHOLE), right: (*lead, WHOLE, "columns")}
+        if added:
+            reads[added] = spread(bound.shape(added), made, result_shape(bound))
+        return named(bound, reads, {"out": made})
+
+    return names
+
+
+def scaled(bound: Bound) -> NamedDims:
+    """[rows, k] times [k, columns], with scales per matrix, or per row and column."""
+    made = ("rows", "columns")
+    reads: dict[str, Names] = {"self": ("rows", WHOLE), "mat2": (WHOLE, "columns")}
+    for name in ("scale_a", "scale_b", "bias"):
+        if bound.has(name):
+            reads[name] = spread(bound.shape(name), made, result_shape(bound))
+    return named(
+        bound, reads, {"out": made}, units={"columns": _aligned(result_shape(bound)[1], 1)}
+    )
+
+
+def _aligned(count: int, width: int) -> int:
+    """The pieces of `_ALIGNED_BYTES` of a row; with an odd end, each element is a piece."""
+    elements = max(1, _ALIGNED_BYTES // width)
+    return count if count % elements else count // elements
+
+
+def grouped(bound: Bound) -> NamedDims:
+    """Rows in groups, each group times its own matrix [k, columns]."""
+    width = min(bound.operand("mat2").dtype.bytes, bound.writes[0][1].dtype.bytes)
+    return named(
+        bound,
+        {"mat2": (WHOLE, WHOLE, "columns")},
+        {"out": ("rows", "columns")},
+        units={"columns": _aligned(result_shape(bound)[1], width)},
+        kept={"rows": "the values of `offs` say which rows belong to which matrix"},
+    )
+
+
+def vector(bound: Bound) -> NamedDims:
+    """[rows, k] times [k]."""
+    return named(bound, {"self": ("rows", WHOLE)}, {"out": ("rows",)})
+
+
+def linear(bound: Bound) -> NamedDims:
+    """[..., k] times the transpose of [columns, k], and a bias."""
+    lead = bound.shape("input")[:-1]
+    rows = ("rows",) if len(lead) == 1 else numbered(lead)
+    reads = {"input": (*rows, WHOLE), "weight": ("columns", WHOLE), "bias": ("columns",)}
+    return named(bound, reads, {"out": (*rows, "columns")})
+
+
+def merged(bound: Bound) -> NamedDims:
+    """Products of one input with matrices side by side: each is cut in the same proportion."""
+    lead = bound.shape("input")[:-1]
+    rows = ("rows",) if len(lead) == 1 else numbered(lead)
+    results = [operand.shape for _, operand in bound.writes]
+    if any(shape[:-1] != lead for shape in results):
+        return uncut("the shapes of its operands are not those of products")(bound)
+    names = named(
+        bound,
+        {"input": (*rows, WHOLE)},
+        written(bound, (*rows, "columns")),
+        units={"columns": gcd(*(shape[-1] for shape in results))},
+    )
+    made = [(*(WHOLE,) * (len(o.shape) - 1), "columns") for o in bound.operands("weights")]
+    return replace(names, reads=(names.reads[0], *made))
+
+
+def convolution(bound: Bound) -> NamedDims:
+    """Output channels, with the input channels of their groups if there are groups."""
+    groups, rest = bound.integer("groups"), numbered(result_shape(bound))[2:]
+    inputs = "channels" if groups > 1 else WHOLE
+    nothing = (WHOLE,) * len(rest)
+    return named(
+        bound,
+        {
+            "input": ("batch", inputs, *nothing),
+            "weight": ("channels", WHOLE, *nothing),
+            "bias": ("channels",),
+        },
+        {"out": ("batch", "channels", *rest)},
+        units={"channels": groups} if groups > 1 else None,
+        resized=(Resized("groups", "channels"),) if groups > 1 else (),
+        kept=dict.fromkeys(rest, WINDOWS),
+    )
+
+
+# --- attention -----------------------------------------------------------------------------
+
+
+def _leading(rank: int) -> Names:
+    """The names of the dimensions before the heads: the last of them counts sequences."""
+    return (*(f"d{axis}" for axis in range(rank - 1)), "sequences") if rank else ()
+
+
+def attention(bound: Bound) -> NamedDims:
+    """Heads are cut with the keys and values that they share."""
+    query, key = bound.shape("query"), bound.shape("key")
+    lead = (*_leading(len(query) - 3), "heads")
+    keys, scores = (*lead, WHOLE, WHOLE), (*query[:-1], key[-2])
+    reads: dict[str, Names] = {"query": (*lead, "queries", WHOLE), "key": keys, "value": keys}
+    for name in ("attn_mask", "attn_bias"):
+        if bound.has(name):
+            reads[name] = spread(bound.shape(name), (*lead, "queries", WHOLE), scores)
+    last = f"d{len(query) - 1}"
+    kept = {last: "each of its elements needs all scores"}
+    if bound.flag("is_causal"):
+        kept["queries"] = "the causal mask counts queries from the first"
+    return named(
+        bound,
+        reads,
+        {"out": (*lead, "queries", last), "logsumexp": (*lead, "queries")},
+        once=("seed", "offset", "debug_mask"),
+        units={"heads": key[-3]},
+        kept=kept,
+    )
+
+
+def paged(bound: Bound) -> NamedDims:
+    """Attention over pages [pages, tokens, heads, size]; each sequence has a row of `pages`."""
+    query, cache = bound.shape("query"), bound.shape("key_cache")
+    pages, value = bound.shape("pages"), bound.shape("value_cache")
+    fits = len(query) == len(result_shape(bound)) == len(cache) == len(value) == 4
+    if not fits or len(pages) != 2 or pages[0] != query[0] or query[1] % max(cache[2], 1):
+        return uncut("the shapes of its operands are not those of pages")(bound)
+    caches = (WHOLE, WHOLE, "heads", WHOLE)
+    made = ("sequences", "heads", "queries", WHOLE)
+    reads = {"query": made, "key_cache": caches, "value_cache": caches, "pages": ("sequences", "")}
+    if bound.has("attn_mask"):
+        whole = (*query[:3], bound.shape("attn_mask")[-1])
+        reads["attn_mask"] = spread(bound.shape("attn_mask"), made, whole)
+    return named(bound, reads, {"out": made}, units={"heads": cache[2]})
+
+
+# --- norms and reductions ------------------------------------------------------------------
+
+
+def reduced(bound: Bound) -> NamedDims:
+    """The dimensions of the result; the reduced dimensions are whole in every part."""
+    shape = bound.shape("self")
+    gone, keep = shapes.axes_of(bound, len(shape)), bound.flag("keepdim")
+    made = numbered(result_shape(bound))
+    stay = [axis for axis in range(len(shape)) if axis not in gone]
+    places = {axis: axis if keep else place for place, axis in enumerate(stay)}
+    own = tuple(made[places[a]] if a in places else WHOLE for a in range(len(shape)))
+    return named(bound, {"self": own}, written(bound, made))
+
+
+def normalised(bound: Bound) -> NamedDims:
+    """Rows: the dimensions before those that are normalised."""
+    shape, tail = bound.shape("input"), len(bound.integers("normalized_shape") or ())
+    names = numbered(shape)
+    rows = (*names[: len(shape) - tail], *(WHOLE,) * tail)
+    return named(
+        bound,
+        {"input": names},
+        {"out": names, "mean": rows, "rstd": rows},
+        kept=dict.fromkeys(names[len(shape) - tail :], ALONG),
+    )
+
+
+def fused_norm(bound: Bound) -> NamedDims:
+    """A norm along the last dimension, of a sum or not."""
+    shape = bound.shape("input")
+    if any(operand.shape != shape for _, operand in bound.writes) or not shape:
+        return uncut("the shapes of its operands are not those of a norm")(bound)
+    names = numbered(shape)
+    reads = {"input": names}
+    if bound.has("residual"):
+        reads["residual"] = spread(bound.shape("residual"), names, shape)
+    return named(bound, reads, written(bound, names), kept={names[-1]: ALONG})
+
+
+def group_norm(bound: Bound) -> NamedDims:
+    """Sequences of the batch, or whole groups of channels."""
+    rest = numbered(bound.shape("input"))[2:]
+    names = ("batch", "channels", *rest)
+    return named(
+        bound,
+        {"input": names, "weight": ("channels",), "bias": ("channels",)},
+        {"out": names, "mean": names[:2], "rstd": names[:2]},
+        units={"channels": bound.integer("group")},
+        resized=(
+            Resized("N", "batch"),
+            Resized("C", "channels"),
+            Resized("group", "channels"),
+        ),
+        kept=dict.fromkeys(rest, ALONG),
+    )
+
+
+def batch_norm(bound: Bound) -> NamedDims:
+    """An elementwise function with figures per channel."""
+    names = ("batch", "channels", *numbered(bound.shape("input"))[2:])
+    figures = ("weight", "bias", "running_mean", "running_var")
+    return named(bound, {"input": names} | dict.fromkeys(figures, ("channels",)), {"out": names})
+
+
+def weight_norm(bound: Bound) -> NamedDims:
+    """The dimension along which lengths are given."""
+    shape = bound.shape("v")
+    names, at = numbered(shape), shapes.axis_of(bound.integer("dim"), len(shape))
+    lengths = tuple(name if axis == at else WHOLE for axis, name in enumerate(names))
+    writes = {"out": names}
+    if len(bound.writes) > 1 and bound.writes[1][1].shape == bound.shape("g"):
+        writes["norms"] = lengths
+    kept = {name: ALONG for axis, name in enumerate(names) if axis != at}
+    return named(bound, {"v": names, "g": lengths}, writes, kept=kept)
+
+
+def gated(bound: Bound) -> NamedDims:
+    """An elementwise function of two tensors."""
+    if any(bound.shape(name) != result_shape(bound) for name in ("gate", "up")):
+        return uncut("the shapes of its operands differ")(bound)
+    return broadcast_names(bound)
+
+
+def rotary(bound: Bound) -> NamedDims:
+    """Each tensor is turned by the same angles; tensors are cut in the same proportion."""
+    made = [operand.shape for _, operand in bound.writes]
+    given = [operand.shape for operand in bound.operands("tensors")]
+    if given != made or not made[0] or any(len(shape) != len(made[0]) for shape in made):
+        return uncut("the shapes of its operands are not those of tensors that are turned")(bound)
+    names = numbered(made[0])
+    angles = {name: bound.shape(name) for name in ("cos", "sin")}
+    kept = {names[-1]: ALONG}
+    for axis, name in enumerate(names):
+        sizes = {shape[axis] for shape in made}
+        ahead = len(names) - axis
+        if len(sizes) > 1 and any(
+            shape[-ahead:][:1] not in ((), (1,)) for shape in angles.values()
+        ):
+            kept[name] = "tensors of other sizes share the angles along it"
+    result = named(
+        bound,
+        {name: spread(shape, names, made[0]) for name, shape in angles.items()}
+        | {"tensors": names},
+        written(bound, names),
+        units={name: gcd(*(shape[axis] for shape in made)) for axis, name in enumerate(names)},
+        kept=kept,
+    )
+    return result
