@@ -4,8 +4,7 @@ In: a program. Out: `AccessRegions`: per step its accesses, pins and findings, i
 
 A kernel is prepared once per module text (`kernel_code`), and run once per distinct scene
 (`footprint`): launches that differ only in their buffers share the result, and if they have no
-findings, also the regions (`launch_pattern`). `pointer_words` decides which words of memory count
-as pointers.
+findings, also the regions (`launch_pattern`). `pointer_words` says which words are pointers.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class AccessRegions:
 
         `count` is called with the number of finished steps and the number of all steps.
         """
-        walker = _Walker(program, store)
+        walker = AccessWalk(program, store)
         work = tuple(program.work())
         while True:
             steps = tuple(_counted(map(walker.step, work), len(work), count))
@@ -127,7 +126,7 @@ def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterato
         yield replace(step, diagnostics=(*step.diagnostics, *told))
 
 
-class _Walker:
+class AccessWalk:
     """The state of the walk: prepared kernels, footprints by scene, intact pointer tables."""
 
     def __init__(self, program: ir.Program, store: Store | None) -> None:
@@ -182,7 +181,7 @@ class _Walker:
         """The accesses of one step; pointers that it may overwrite are forgotten."""
         match step:
             case ir.Launch():
-                accesses = self._settled_launch(step)
+                accesses = self.launch_accesses(step)
             case ir.Memset():
                 accesses = self._record(step, "memset", memset_accesses(step))
             case ir.Memcpy():
@@ -213,7 +212,7 @@ class _Walker:
 
     # --- launches --------------------------------------------------------------------------
 
-    def _settled_launch(self, step: ir.Launch) -> StepAccesses:
+    def launch_accesses(self, step: ir.Launch) -> StepAccesses:
         """The accesses of a launch that trusts no pointer which it may overwrite itself.
 
         The bytes that it writes may depend on the pointers, so this is repeated until the set of
@@ -232,7 +231,7 @@ class _Walker:
         try:
             report = self._launch_in(step, own, True) or self._launch_in(step, own, False)
         except TooManyObjects:
-            code = self._code(step, self.program.modules[step.module].variants[0])
+            code = self.code(step, self.program.modules[step.module].variants[0])
             return self._anything(step, code, Wording("it has too many pointers"))
         assert report is not None
         return report
@@ -308,7 +307,7 @@ class _Walker:
         # Imported here because a launch whose pattern is in the store needs no footprint.
         from tessera.passes.footprint.footprint import agreed_footprint, find_footprint
 
-        code = self._code(step, variant)
+        code = self.code(step, variant)
 
         def find(draw: int) -> Footprint:
             drawn = self._scene(step, variant, own, apart, draw) if draw else setting
@@ -322,7 +321,7 @@ class _Walker:
     def _variant(
         self, step: ir.Launch, variant: ir.ModuleVariant, setting: LaunchSetting
     ) -> StepAccesses:
-        code = self._code(step, variant)
+        code = self.code(step, variant)
         footprint = self.footprints[step.module, variant.arch, step.kernel, setting.key]
         if footprint.gave_up:
             return self._anything(step, code, Wording(_TANGLED if code.flow.tangled else _SLOW))
@@ -330,7 +329,7 @@ class _Walker:
         return LaunchReport(self.program, step, name, code, setting, footprint).build()
 
     def _memory(self, step: ir.Launch) -> KernelMemory | None:
-        """The stored results for a kernel; None if its module has no text."""
+        """The stored results for a kernel, if its module has a text."""
         module = self.program.modules[step.module]
         if self.store is None or not all(variant.text for variant in module.variants):
             return None
@@ -345,7 +344,7 @@ class _Walker:
             memory = self._memory(step)
             facts = None if memory is None else memory.find_facts(variant.arch)
             if facts is None:
-                code = self._code(step, variant)
+                code = self.code(step, variant)
                 facts = KernelFacts(code.valued_parameters, unneeded_parameters(code))
                 if memory is not None:
                     memory.keep_facts(variant.arch, facts)
@@ -355,7 +354,8 @@ class _Walker:
     def _name(self, step: ir.Launch) -> str:
         return f"{self.program.modules[step.module].name}.{step.kernel}"
 
-    def _code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
+    def code(self, step: ir.Launch, variant: ir.ModuleVariant) -> KernelCode:
+        """The prepared code of a kernel."""
         key = (int(step.module), variant.arch, step.kernel)
         code = self.codes.get(key)
         if code is None:

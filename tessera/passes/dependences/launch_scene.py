@@ -93,7 +93,7 @@ def build_setting(
         zones=zones,
         grid=launch.grid,
         block=launch.block,
-        cluster=_cluster(launch, function),
+        cluster=cluster_size(launch, function),
         dynamic_shared=launch.shared_bytes,
         parameters=image,
         parameter_offsets=offsets,
@@ -301,7 +301,7 @@ def _argument_bytes(argument: ir.Argument, zones: Zones, layout: _Layout) -> byt
             assert_never(argument)
 
 
-def _cluster(launch: ir.Launch, function: ptx.Function) -> ir.Triple | None:
+def cluster_size(launch: ir.Launch, function: ptx.Function) -> ir.Triple | None:
     """The cluster's size, of the launch or of the kernel; None if neither says."""
     if launch.cluster is not None:
         return launch.cluster
