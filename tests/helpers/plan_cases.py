@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Pin
 from tessera.ir.graph.graph import GraphBuffer, KernelGraph, Node
@@ -140,6 +140,32 @@ def random_case(
         programs.append(program)
         graphs.append(graph)
         placements.append(tuple(rng.choice(devices) for _ in steps))
+    return Case(tuple(programs), tuple(graphs), tuple(placements))
+
+
+def with_twins(case: Case, seed: int) -> Case:
+    """The same, where about every second step is done by several devices."""
+    rng = random.Random(seed)
+    devices = sorted({"g0", "g1", *(device for part in case.placements for device in part)})
+    programs, graphs, placements = [], [], []
+    for program, graph, placement in zip(case.programs, case.graphs, case.placements, strict=True):
+        nodes: list[Node] = []
+        placed: list[str] = []
+        twins = []
+        for node, device in zip(graph.nodes, placement, strict=True):
+            count = rng.choice([1, 1, 2, 2, len(devices)])
+            rest = rng.sample([other for other in devices if other != device], count - 1)
+            members = [LaunchId(len(nodes) + twin) for twin in range(count)]
+            nodes += [replace(node, id=member) for member in members]
+            placed += rng.sample([device, *rest], count)
+            if count > 1:
+                twins.append(tuple(members))
+        steps = tuple(
+            LibraryCall(id=node.id, operator=node.name, reads=(), writes=()) for node in nodes
+        )
+        programs.append(replace(program, steps=steps, twins=tuple(twins)))
+        graphs.append(replace(graph, nodes=tuple(nodes), twins=tuple(twins)))
+        placements.append(tuple(placed))
     return Case(tuple(programs), tuple(graphs), tuple(placements))
 
 

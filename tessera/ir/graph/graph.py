@@ -7,6 +7,9 @@ An edge goes from an earlier step to a later one, or, if `carried`, from a step 
 request of the same sequence (through a buffer that persists). RAW carries bytes; WAR orders only.
 WAW orders only if the later write must cover the bytes (`moves_bytes` is false). If the later write
 may leave some bytes unchanged, the later step also needs the earlier step's bytes.
+
+Twins have no edges among each other. A step that needs their bytes has an edge from each of them
+and needs the bytes of one, whichever is nearest.
 """
 
 from __future__ import annotations
@@ -102,13 +105,15 @@ class ContentsDigest:
 class KernelGraph:
     """All of a program's dependences. Edges are sorted by target, source, kind and buffer.
 
-    `contents` are the weights whose contents it depends on, in the order of the buffers.
+    `contents` are the weights whose contents it depends on, in the order of the buffers. `twins`
+    are those of the program; traces have none, so neither has the text of a graph.
     """
 
     buffers: tuple[GraphBuffer, ...]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     contents: tuple[ContentsDigest, ...] = ()
+    twins: tuple[tuple[LaunchId, ...], ...] = ()
     trace: TraceReference | None = field(default=None, compare=False)
 
     def edges_between(self, source: int, target: int) -> Iterator[Edge]:

@@ -366,6 +366,15 @@ class Program:
         return (step for step in self.steps if isinstance(step, Event))
 
 
+def grouped(count: int, twins: tuple[tuple[LaunchId, ...], ...]) -> Iterator[tuple[LaunchId, ...]]:
+    """The numbers of `count` steps in order: twins together, every other step by itself."""
+    firsts = {group[0]: group for group in twins}
+    others = {member for group in twins for member in group[1:]}
+    for step in map(LaunchId, range(count)):
+        if step not in others:
+            yield firsts.get(step, (step,))
+
+
 def for_arch(launch: Launch, arch: str) -> Launch:
     """The launch for the code of `arch`, with its variants applied and removed."""
     override = next((v for v in launch.variants if v.arch == arch), None)

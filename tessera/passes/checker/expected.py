@@ -8,7 +8,8 @@ the bytes that the step may write, and the versions at the end.
 The version of a byte is the number of the last step that may have written it, or FIRST for its
 value when a request begins. A step needs the bytes that it may read, and those that it may write
 but does not certainly write, because later steps see the bytes that it leaves alone. After the
-step, all bytes that it may have written are at its own version.
+step, all bytes that it may have written are at its own version. Twins are one step: all of them
+need what was there before the first, and what they write has the number of the first.
 
 Steps of a model repeat: the sums over regions are cached, and steps with equal regions get the
 same arrays.
@@ -26,7 +27,7 @@ from tessera.ir.graph.access import Access, AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import Affine, Region
 from tessera.ir.plan.launch_program import Bytes, Fill, Home
-from tessera.ir.program.program import POINTER_BYTES, Program, Role
+from tessera.ir.program.program import POINTER_BYTES, Program, Role, grouped
 from tessera.passes.checker.bytes import (
     Array,
     Index,
@@ -71,9 +72,11 @@ class StepTouch:
 class ExpectedVersions:
     """The versions on a single device. `bounds` cuts buffers into atoms; `words` are pointers.
 
-    `weights` has, per step, the weights that it touches and whether it may write them.
+    `weights` has, per step, the weights that it touches and whether it may write them; `versions`
+    has the version that it writes.
     """
 
+    versions: tuple[int, ...]
     touches: tuple[tuple[StepTouch, ...], ...]
     weights: tuple[tuple[tuple[int, bool], ...], ...]
     bounds: dict[int, Array]
@@ -97,16 +100,22 @@ def find_expected(
             index = known[key] = places(bounds[buffer], ranges)
         return index
 
-    touches = []
-    for step, effect in enumerate(effects):
-        done = tuple(
-            StepTouch(buffer, touched, _packed(current[buffer][index_of(buffer, touched.needed)]))
-            for buffer, touched in effect.touched
-        )
-        for touch in done:
-            current[touch.buffer][index_of(touch.buffer, touch.written)] = step
-        touches.append(done)
+    touches: list[tuple[StepTouch, ...]] = []
+    versions: list[int] = []
+    for group in grouped(len(effects), shape.program.twins):
+        done = [
+            tuple(
+                StepTouch(b, touched, _packed(current[b][index_of(b, touched.needed)]))
+                for b, touched in effects[step].touched
+            )
+            for step in group
+        ]
+        for touch in (touch for member in done for touch in member):
+            current[touch.buffer][index_of(touch.buffer, touch.written)] = group[0]
+        touches += done
+        versions += [int(group[0])] * len(group)
     return ExpectedVersions(
+        versions=tuple(versions),
         touches=tuple(touches),
         weights=tuple(effect.weights for effect in effects),
         bounds=bounds,

@@ -5,6 +5,7 @@ In: the shape and the expected versions of each trace. Out: findings.
 A pinned step may follow addresses that it loads from memory, and an address is only valid on its
 own device. So a pinned step must be on the device of every step whose bytes it may load, and of
 every step that may load its bytes. For bytes that persist, this holds across requests and traces.
+Bytes of twins are of all their devices, so no pinned step may use them.
 Every device has its own words of `pointers` records: nothing moves or fills them.
 """
 
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import Fill
-from tessera.ir.program.program import Role
+from tessera.ir.program.program import Role, grouped
 from tessera.passes.checker.bytes import Array, common, places, text
 from tessera.passes.checker.expected import ExpectedVersions, StepTouch
 from tessera.passes.checker.findings import Findings
@@ -116,12 +117,15 @@ class _WordFlow:
 
     def run(self) -> dict[Key, tuple[Masks, Masks]]:
         """Walk the steps and return the device sets of the bytes that outlive the request."""
-        for step, touches in enumerate(self.expected.touches):
-            own = self.bit[self.shape.runs[step].device]
-            for touch in touches:
-                self._check(step, touch, own)
-            for touch in touches:
-                self._leave(step, touch, own)
+        touches = self.expected.touches
+        for group in grouped(len(touches), self.shape.program.twins):
+            bits = [self.bit[self.shape.runs[step].device] for step in group]
+            for step, own in zip(group, bits, strict=True):
+                for touch in touches[step]:
+                    self._check(step, touch, own)
+            for step in group:
+                for touch in touches[step]:
+                    self._leave(step, touch, sum(bits))
         buffers = self.shape.graph.buffers
         return {
             _key(self.shape, self.trace, buffer): made

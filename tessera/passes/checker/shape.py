@@ -4,9 +4,9 @@ In: a lowered trace, its program and graph, and the device of every step. Out: a
 operations by kind, or None if something is wrong.
 
 Nothing in a plan is trusted: numbers may be out of range, lists may be in any order. After this
-check every step runs once, on its device; every transfer is sent once and received once, on the
-right queues, with bytes that lie in its buffer; every event that has a wait is recorded once; and a
-gate is a step.
+check every step runs once, on its device, and twins on different devices; every transfer is sent
+once and received once, on the right queues, with bytes that lie in its buffer; every event that has
+a wait is recorded once; and a gate is a step.
 """
 
 from __future__ import annotations
@@ -261,6 +261,15 @@ def _check_runs(shape: TraceShape, placement: Sequence[str], findings: Findings)
                 f"`{op.device}`",
                 f"it is {shape.names.op(op)}",
             )
+    for group in shape.program.twins:
+        for member, step in enumerate(group):
+            others = [other for other in group[:member] if placement[other] == placement[step]]
+            if others:
+                findings.add(
+                    "TSR4002",
+                    f"steps {shape.names.step(others[0])} and {shape.names.step(step)} are twins "
+                    f"and both on `{placement[step]}`",
+                )
 
 
 def _check_gate(shape: TraceShape, findings: Findings) -> None:

@@ -4,8 +4,8 @@ In: the operations of a request in a possible order with their clocks (`checker.
 versions that steps need (`checker.expected`), and the places of buffers (`checker.memory`). Out:
 findings.
 
-Each byte of a device has a *tag*, which is its buffer and version (0 is poison), and per queue the
-last operation that read it and the last that wrote it. An operation is right if
+Each byte of a device has a *tag*, which is its buffer and version (0: poison; twins write one), and
+per queue the last operation that read it and the last that wrote it. An operation is right if
 - bytes that it may read, or may write but need not, have the tag of the version it needs;
 - all earlier writes of these bytes are over when it begins; if it writes, all earlier reads too;
 - it does not put an older version over a newer one, and nothing has freed or taken the place
@@ -172,7 +172,7 @@ class _VersionWalk:
             if ordered and len(touch.needed):
                 self._check_current(op, touch, needed)
             if ordered and len(touch.written) and not is_clear:
-                self._check_newer(op, touch.buffer, written, step)
+                self._check_newer(op, touch.buffer, written, self.expected.versions[step])
         waste = self.waste[op.device]
         for touch, needed, written, _ in touches:
             if len(touch.needed):
@@ -180,7 +180,7 @@ class _VersionWalk:
                 space.read(needed, op)
             if len(touch.written):
                 waste.overwrite(written, op)
-                space.write(written, op, space.tag(touch.buffer, step))
+                space.write(written, op, space.tag(touch.buffer, self.expected.versions[step]))
 
     def _check_weights(self, op: Op, step: int) -> None:
         for buffer, written in self.expected.weights[step]:

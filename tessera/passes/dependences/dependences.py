@@ -4,9 +4,10 @@ In: the accesses of every step. Out: the `KernelGraph` and findings: reads of te
 nothing wrote, and conflicts that the streams leave unordered (a race; file order is used).
 
 Steps are walked in file order. `last_touch` has, for every byte, the steps that may have written it
-since the last certain write, and the steps that have read it since. Buffers that persist between
-requests are walked a second time, as by the next request: a dependence of the second walk on the
-first is loop-carried.
+since the last certain write, and the steps that have read it since. Twins find what was there
+before the first of them: their edges are found first, then what they touch is recorded. Buffers
+that persist between requests are walked a second time, as by the next request: a dependence of the
+second walk on the first is loop-carried.
 
 `find_order` finds the order that streams and events give to steps. Each step has a clock: per
 stream, the last step that is over before it starts.
@@ -14,7 +15,7 @@ stream, the last step that is over before it starts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar, Self
@@ -56,10 +57,12 @@ class Dependences:
         regions = facts.get(AccessRegions)
         steps = without_read_back(program, regions.steps)
         tracker = _Tracker(program, steps)
-        for step in steps:
-            tracker.visit(step)
-        for step in steps:
-            tracker.visit_again(step)
+        numbers = ir.grouped(len(steps), program.twins)
+        groups = [tuple(steps[member] for member in group) for group in numbers]
+        for group in groups:
+            tracker.visit(group)
+        for group in groups:
+            tracker.visit_again(group)
         graph = KernelGraph(
             buffers=tuple(
                 GraphBuffer(id=b.id, name=b.name, bytes=b.bytes, role=b.role)
@@ -68,6 +71,7 @@ class Dependences:
             nodes=tuple(_nodes(program, steps)),
             edges=tuple(sorted(tracker.edges, key=_edge_order)),
             contents=regions.contents,
+            twins=program.twins,
         )
         told = gather_findings(
             chain(_own_findings(program, steps), tracker.findings, _races(program, graph))
@@ -113,40 +117,46 @@ class _Tracker:
         self.findings: list[Finding] = []
         self.spans = [work.span for work in program.work()]
 
-    def visit(self, step: StepAccesses) -> None:
-        """Find the edges into a step, then record the bytes that it touches."""
-        totals = self.totals.of(step)
-        self.of_step.append(totals)
-        self._visit(step, int(step.id), list(enumerate(totals)))
+    def visit(self, group: Sequence[StepAccesses]) -> None:
+        """Find the edges into a step, or into twins, then record the bytes that they touch."""
+        for step in group:
+            self.of_step.append(self.totals.of(step))
+        self._visit([_StepVisit(s, int(s.id), list(enumerate(self.of_step[s.id]))) for s in group])
 
-    def visit_again(self, step: StepAccesses) -> None:
-        """Visit a step of the next request; only persistent buffers count."""
-        touched = [
-            (place, total)
-            for place, total in enumerate(self.of_step[step.id])
-            if self.program.buffers[total.buffer].role in _PERSISTENT
-        ]
-        if touched:
-            self._visit(step, int(step.id) + self.count, touched)
+    def visit_again(self, group: Sequence[StepAccesses]) -> None:
+        """Visit steps of the next request; only persistent buffers count."""
+        visits = []
+        for step in group:
+            touched = [
+                (place, total)
+                for place, total in enumerate(self.of_step[step.id])
+                if self.program.buffers[total.buffer].role in _PERSISTENT
+            ]
+            if touched:
+                visits.append(_StepVisit(step, int(step.id) + self.count, touched))
+        self._visit(visits)
 
-    def _visit(
-        self, step: StepAccesses, number: int, touched: list[tuple[int, BufferTotal]]
-    ) -> None:
-        pending: dict[tuple[EdgeKind, int, int], _Pending] = {}
-        for place, total in touched:
-            self._edges_into(step, number, place, total, pending)
-        for place, total in touched:
-            if total.kind.reads:
-                self._map(total).add_read(total.ranges, (number, place))
-        # All later steps depend on a step that may touch anything, so no earlier writer is kept.
-        kept = 0 if step.pins else MOST_KEPT
-        # Certain writes come last: they end the histories that the step's other accesses recorded.
+    def _visit(self, visits: Sequence[_StepVisit]) -> None:
+        for visit in visits:
+            pending: dict[tuple[EdgeKind, int, int], _Pending] = {}
+            for place, total in visit.touched:
+                self._edges_into(visit.step, visit.number, place, total, pending)
+            self.edges.extend(self._finish(*entry, visit.number) for entry in pending.items())
+        for visit in visits:
+            for place, total in visit.touched:
+                if total.kind.reads:
+                    self._map(total).add_read(total.ranges, (visit.number, place))
+        # Certain writes come last: they end the histories that the steps' other accesses recorded.
         for certain in (False, True):
-            for place, total in touched:
-                if total.kind.writes and total.ends is certain:
-                    known, touch = self._map(total), (number, place)
-                    known.add_write(total.ranges, touch, certain=certain, kept=kept)
-        self.edges.extend(self._finish(key, gathered, number) for key, gathered in pending.items())
+            for twin, visit in enumerate(visits):
+                # All later steps depend on a step that may touch anything: no earlier writer stays.
+                kept = 0 if visit.step.pins else MOST_KEPT
+                for place, total in visit.touched:
+                    if total.kind.writes and total.ends is certain:
+                        known, touch = self._map(total), (visit.number, place)
+                        # What the first of twins has ended, the others write beside it.
+                        ends = certain and not twin
+                        known.add_write(total.ranges, touch, certain=ends, kept=kept)
 
     def _map(self, total: BufferTotal) -> LastTouch:
         known = self.maps.get(total.buffer)
@@ -233,6 +243,15 @@ class _Tracker:
             moves_bytes=pending.moves,
             carried=carried,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _StepVisit:
+    """A step, its number in the walk, and what it touches."""
+
+    step: StepAccesses
+    number: int
+    touched: list[tuple[int, BufferTotal]]
 
 
 @dataclass(slots=True)

@@ -39,14 +39,17 @@ def without_read_back(
         return steps
     known = _OwnReads(program)
     written: dict[ir.BufferId, list[Ranges]] = {}
-    kept = []
-    for work, step in zip(program.work(), steps, strict=True):
-        kept.append(step)
-        buffers = _read_and_written(program, step)
-        if buffers and isinstance(work, ir.Launch) and not step.pins:
-            before = {buffer: intervals.union(written.get(buffer, [])) for buffer in buffers}
-            kept[-1] = known.left_out(work, step, before)
-        for access in step.accesses:
+    kept = list(steps)
+    works = list(program.work())
+    # Twins find what was there before the first of them.
+    for group in ir.grouped(len(steps), program.twins):
+        for at in group:
+            buffers = _read_and_written(program, steps[at])
+            work = works[at]
+            if buffers and isinstance(work, ir.Launch) and not steps[at].pins:
+                before = {buffer: intervals.union(written.get(buffer, [])) for buffer in buffers}
+                kept[at] = known.left_out(work, steps[at], before)
+        for access in (access for at in group for access in steps[at].accesses):
             if access.buffer in asked and access.kind.writes:
                 written.setdefault(access.buffer, []).append(_bytes(program, access))
     return tuple(kept)

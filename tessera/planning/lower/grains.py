@@ -112,12 +112,14 @@ class _BufferUse:
 class TraceBytes:
     """The effects of each step of a trace and the kind of each buffer, for all placements.
 
-    `tracked_steps` has the effects of steps on buffers whose bytes may change.
+    `tracked_steps` has the effects of steps on buffers whose bytes may change. `groups` has all
+    steps in order, twins together.
     """
 
     def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
         self.program = program
         self.graph = graph
+        self.groups = tuple(ir.grouped(len(graph.nodes), program.twins))
         self.grains: list[BufferGrains] = []
         self.steps: list[dict[int, GrainUse]] = []
         self.tracked_steps: list[list[tuple[int, GrainUse]]] = []

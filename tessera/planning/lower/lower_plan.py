@@ -177,29 +177,30 @@ class Lowering:
 def _homes(
     traces: Sequence[TraceBytes], placements: Sequence[Sequence[str]]
 ) -> list[dict[int, list[tuple[str, Grains]]]]:
-    """The home of written persistent bytes: the device of their last writer in the first trace that
-    writes them.
+    """The homes of written persistent bytes: the device of their last writer, or the devices of all
+    twins that write them last, since each has them. Of several traces, the first one with the most
+    devices counts.
 
     States of the same name are one state in all traces; a variable belongs to its trace.
     """
-    kept: dict[object, dict[str, set[int]]] = {}
-    taken: dict[object, set[int]] = {}
+    chosen: dict[object, dict[int, tuple[str, ...]]] = {}
     for number, trace in enumerate(traces):
-        fresh: dict[object, set[int]] = {}
-        for step in reversed(range(len(trace.steps))):
-            for buffer, use in trace.steps[step].items():
+        fresh: dict[object, dict[int, tuple[str, ...]]] = {}
+        for group in reversed(trace.groups):
+            devices = tuple(dict.fromkeys(placements[number][step] for step in group))
+            for buffer, use in trace.steps[group[0]].items():
                 key = _key(trace.program, number, buffer)
-                if key is None:
-                    continue
-                seen = fresh.setdefault(key, set())
-                rest = set(use.written) - taken.get(key, set()) - seen
-                if rest:
-                    seen |= rest
-                    kept.setdefault(key, {}).setdefault(placements[number][step], set()).update(
-                        rest
-                    )
+                if key is not None:
+                    seen = fresh.setdefault(key, {})
+                    seen |= {grain: devices for grain in use.written if grain not in seen}
         for key, seen in fresh.items():
-            taken.setdefault(key, set()).update(seen)
+            known = chosen.setdefault(key, {})
+            known |= {g: where for g, where in seen.items() if len(where) > len(known.get(g, ()))}
+    kept: dict[object, dict[str, set[int]]] = {}
+    for key, known in chosen.items():
+        for grain, devices in known.items():
+            for device in devices:
+                kept.setdefault(key, {}).setdefault(device, set()).add(grain)
     homes = []
     for number, trace in enumerate(traces):
         own: dict[int, list[tuple[str, Grains]]] = {}

@@ -13,6 +13,9 @@ to the step that needs the bytes. Transfers for a later stage are placed at the 
 stage before it: a queue sends one transfer at a time, and bytes that the next stage waits for would
 otherwise queue behind bytes that are needed much later.
 
+Twins are one step: what they need is sent before any of them runs, they write one version, and the
+devices of all of them hold it. It is sent on from the first of them.
+
 Source: decision record 0005.
 """
 
@@ -23,7 +26,6 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from tessera.ir.graph.graph import Node
 from tessera.ir.plan.launch_program import HOST, Fill, Run, Transfer, TransferId
 from tessera.ir.program import program as ir
 from tessera.planning.lower.grains import Grains, TraceBytes
@@ -69,8 +71,8 @@ def find_actions(
     `homes` has the persistent grains that some step of the replica writes.
     """
     walk = _MoveWalk(trace, frozenset(every), homes, _stages_before(devices))
-    for node in trace.graph.nodes:
-        walk.step(node, devices[node.id])
+    for group in trace.groups:
+        walk.step(group, [devices[step] for step in group])
     walk.finish()
     ordered = sorted(walk.actions, key=lambda action: action.place)
     return list(_numbered(ordered))
@@ -121,19 +123,21 @@ class _MoveWalk:
         self.versions: dict[int, list[_Version]] = {}
         self.touches: dict[tuple[str, int], list[Place]] = {}
 
-    def step(self, node: Node, device: str) -> None:
-        """Send the grains that a step needs, and record the versions that it writes."""
-        at = (int(node.id), _STEP, 0)
-        uses = self.trace.tracked_steps[node.id]
-        for buffer, use in uses:
-            self._bring(buffer, use.needed, device, at)
-        self.actions.append(Action(at, device, Run(node.id)))
-        own = _Version(at[0], device, frozenset((device,)))
-        for buffer, use in uses:
-            self._touch(device, buffer, use.touched, at)
-            versions = self._versions(buffer)
-            for grain in use.written:
-                versions[grain] = own
+    def step(self, group: Sequence[ir.LaunchId], devices: Sequence[str]) -> None:
+        """Send the grains that a step or twins need, and record the version that they write."""
+        for step, device in zip(group, devices, strict=True):
+            earliest = min(self.earliest[step], group[0] - 1)
+            for buffer, use in self.trace.tracked_steps[step]:
+                self._bring(buffer, use.needed, device, step, earliest)
+        own = _Version(group[-1], devices[0], frozenset(devices))
+        for step, device in zip(group, devices, strict=True):
+            at = (int(step), _STEP, 0)
+            self.actions.append(Action(at, device, Run(step)))
+            for buffer, use in self.trace.tracked_steps[step]:
+                self._touch(device, buffer, use.touched, at)
+                versions = self._versions(buffer)
+                for grain in use.written:
+                    versions[grain] = own
 
     def finish(self) -> None:
         """Send outputs to the host, and persistent bytes to their homes for the next request."""
@@ -144,7 +148,7 @@ class _MoveWalk:
             for device, grains in self.homes.get(number, ()):
                 self._collect(number, grains, device)
 
-    def _bring(self, buffer: int, needed: Grains, device: str, at: Place) -> None:
+    def _bring(self, buffer: int, needed: Grains, device: str, step: int, earliest: int) -> None:
         versions = self._versions(buffer)
         missing: dict[tuple[str, int], list[int]] = {}
         blank: list[int] = []
@@ -159,12 +163,12 @@ class _MoveWalk:
         if blank:
             grains = tuple(blank)
             filled = self.trace.grains[buffer].pairs(grains)
-            place = (at[0], _FILL, len(self.actions))
+            place = (step, _FILL, len(self.actions))
             self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), filled), grains))
             self._touch(device, buffer, grains, place)
             self._hold(buffer, grains, device)
         for (origin, _), pieces in missing.items():
-            self._send(buffer, tuple(pieces), origin, device, self.earliest[at[0]])
+            self._send(buffer, tuple(pieces), origin, device, earliest)
 
     def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
         """Send the last version of grains to a target; those without a writer are there already."""
@@ -233,7 +237,10 @@ class _MoveWalk:
             case _:
                 # Grains that no step writes are the same on every device from the start.
                 versions = [_Version(-1, None, self.every)] * count
+                at_home: dict[int, list[str]] = {}
                 for device, grains in self.homes.get(buffer, ()):
                     for grain in grains:
-                        versions[grain] = _Version(-1, device, frozenset((device,)))
+                        at_home.setdefault(grain, []).append(device)
+                for grain, devices in at_home.items():
+                    versions[grain] = _Version(-1, devices[0], frozenset(devices))
                 return versions

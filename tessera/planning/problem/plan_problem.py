@@ -11,7 +11,9 @@ request once per slot. Traces of a mix share weights, variables and state of equ
 together if a value persists between them from one request to the next, and if one is pinned: it
 stays with all steps with which it shares a dependence. A value that a request leaves to the next
 request of its lane limits the period: a `Cycle` from the step that needs it to the step that makes
-it. This is sound, not tight.
+it. This is sound, not tight. Bytes that twins make are where each of them runs, and the next
+request finds them there: they make no tensor, no cycle through another step, and nothing stays
+together because of them.
 
 Longer than 400 lines because tasks, tensors, memory and cycles are made from the same graphs.
 """
@@ -49,8 +51,10 @@ from tessera.planning.problem.problem import (
 def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
     """The tensors of a graph, whose first step is task `first`."""
     written: dict[tuple[int, int], dict[Region, list[Edge]]] = {}
+    twins = _twins(graph)
     for edge in graph.edges:
-        if edge.moves_bytes and not edge.carried and edge.source != edge.target:
+        is_sent = edge.moves_bytes and not edge.carried and edge.source != edge.target
+        if is_sent and edge.source not in twins:
             by_region = written.setdefault((edge.source, edge.buffer), {})
             by_region.setdefault(edge.region, []).append(edge)
     for (source, number), by_region in written.items():
@@ -67,6 +71,10 @@ def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
                 rate=rate,
             )
             taken.update(readers)
+
+
+def _twins(graph: KernelGraph) -> frozenset[int]:
+    return frozenset(step for group in graph.twins for step in group)
 
 
 def _pieces(
@@ -227,13 +235,16 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
     written: set[tuple[str, ...]] = set()
     for number, part in enumerate(parts):
         pinned = {int(node.id) for node in part.graph.nodes if node.pins}
+        twins = _twins(part.graph)
         for edge in part.graph.edges:
-            if (edge.carried and edge.moves_bytes) or pinned & {edge.source, edge.target}:
+            is_kept = edge.carried and edge.moves_bytes and edge.source not in twins
+            if is_kept or pinned & {edge.source, edge.target}:
                 together.add_edge(first + int(edge.source), first + int(edge.target))
         for node in part.graph.nodes:
             for access in node.accesses:
                 key = _key(part, number, int(access.buffer))
-                users.setdefault(key, []).append(first + int(node.id))
+                if node.id not in twins:
+                    users.setdefault(key, []).append(first + int(node.id))
                 if access.kind is not AccessKind.READ:
                     written.add(key)
         first += len(part.graph.nodes)
@@ -268,8 +279,9 @@ def _cycles(parts: Sequence[TracePart], offsets: Sequence[int]) -> tuple[Cycle, 
     """Cycles from the step that the next request starts with to the step that it waits for."""
     cycles: dict[Cycle, None] = {}
     for part, first in zip(parts, offsets, strict=False):
+        twins = _twins(part.graph)
         for edge in part.graph.edges:
-            if edge.carried:
+            if edge.carried and (edge.source == edge.target or edge.source not in twins):
                 buffer = part.graph.buffers[edge.buffer]
                 cycles[
                     Cycle(

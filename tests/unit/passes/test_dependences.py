@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx
 
 from tessera.ir.graph.graph import EdgeKind, KernelGraph
+from tessera.ir.program.program import LaunchId
+from tessera.planning.problem.plan_problem import groups_of, tensors_of
 from tests.helpers.traces import COPY, dependences, trace
 
 BUFFERS = """
@@ -128,3 +132,19 @@ def test_the_networkx_view_has_every_edge_and_cycles_only_through_carried_ones()
     assert not networkx.is_directed_acyclic_graph(view)
     view.remove_edges_from(carried)
     assert networkx.is_directed_acyclic_graph(view)
+
+
+def test_twins_find_what_was_there_before_and_serve_what_follows() -> None:
+    add_in_place = "launch m.copy grid=8,1,1 block=128,1,1 args=[s, s, u32:1024]\n"
+    steps = launch("t", "x", 1024) + 2 * add_in_place + launch("y", "s", 1024)
+    program = trace(BUFFERS, COPY, steps)
+    twins = (LaunchId(1), LaunchId(2))
+    graph = dependences(replace(program, twins=(twins,))).graph
+    assert graph.twins == (twins,)
+    assert edges(graph) == {("raw", 1, 3, "s", 4096), ("raw", 2, 3, "s", 4096)}
+    both = {(source, target) for source in (1, 2) for target in (1, 2)}
+    assert {(e[1], e[2]) for e in edges(graph, carried=True) if e[0] == "raw"} == both
+    assert ("war", 3, 1, "s", 4096) in edges(graph, carried=True)
+    # Twins can be on different devices, and nothing is sent for them.
+    assert len(set(groups_of(graph))) == 4
+    assert list(tensors_of(graph, 0, 1.0)) == []

@@ -365,3 +365,53 @@ def test_nothing_shares_bytes_with_a_weight_that_points_into_slots() -> None:
     (found, *_) = check_replica(replace(lowered, places=moved), [one[0]], [one[1]], ["AA"])
     assert found.code == "TSR4009"
     assert "shares bytes with the weight `w`" in str(found.headline)
+
+
+def with_twins(
+    one: tuple[Program, KernelGraph], *groups: Sequence[int]
+) -> tuple[Program, KernelGraph]:
+    twins = tuple(tuple(map(LaunchId, group)) for group in groups)
+    return replace(one[0], twins=twins), replace(one[1], twins=twins)
+
+
+def test_twins_write_one_version_that_each_of_their_devices_has() -> None:
+    norm = [("r", "i", ALL), ("m", "t", ALL)]
+    left = [("r", "t", ALL), ("m", "o", Interval(0, 32))]
+    right = [("r", "t", ALL), ("m", "o", Interval(32, 64))]
+    one = with_twins(case([("i", 64), ("t", 64), ("o", 64)], norm, norm, left, right), (0, 1))
+    assert moves(lower(one, "ABAB")) == [
+        (0, HOST, "A", ((0, 64),)),
+        (0, HOST, "B", ((0, 64),)),
+        (2, "A", HOST, ((0, 32),)),
+        (2, "B", HOST, ((32, 64),)),
+    ]
+    # A third device gets the bytes from the first of the twins.
+    assert (1, "A", "C", ((0, 64),)) in moves(lower(one, "ABCC"))
+
+
+def test_twins_in_place_need_the_bytes_before_them_and_keep_their_states() -> None:
+    add = [("r", "t", ALL), ("r", "s", ALL), ("m", "s", ALL), ("m", "t", ALL)]
+    last = [("r", "s", ALL), ("m", "o", ALL)]
+    one = case([("t", 64), ("s", 64), ("o", 64)], [("m", "t", ALL)], add, add, last)
+    one = with_twins(one, (1, 2))
+    lowered = lower(one, "ABAA")
+    # `t` goes to the twin on B before any of them runs; the state stays on both devices.
+    assert moves(lowered) == [(0, "A", "B", ((0, 64),)), (2, "A", HOST, ((0, 64),))]
+    assert {home.device for home in lowered.homes} == {"A", "B"}
+    assert check_replica(lowered, [one[0]], [one[1]], ["ABAA"]) == ()
+
+
+def test_false_twins_are_refused() -> None:
+    add = [("r", "t", ALL), ("m", "t", ALL)]
+    one = case([("t", 64)], [("m", "t", ALL)], add, add, [("r", "t", ALL)])
+    twins = with_twins(one, (1, 2))
+
+    def codes(told: tuple[Program, KernelGraph], lowered: LoweredReplica, where: str) -> set[str]:
+        return {d.code for d in check_replica(lowered, [told[0]], [told[1]], [where])}
+
+    assert codes(twins, lower(twins, "AABB"), "AABB") == set()
+    assert codes(one, lower(one, "AABB"), "AABB") == set()
+    # Steps that are no twins with the transfers of twins, and the other way round.
+    assert codes(one, lower(twins, "AABB"), "AABB") == {"TSR4004"}
+    assert "TSR4004" in codes(twins, lower(one, "AABB"), "AABB")
+    assert codes(twins, lower(twins, "AAAB"), "AAAB") == {"TSR4002"}
