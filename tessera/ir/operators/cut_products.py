@@ -90,11 +90,18 @@ def linear(bound: Bound) -> NamedDims:
 
 
 def merged(bound: Bound) -> NamedDims:
-    """Products of one input with matrices side by side: each is cut in the same proportion."""
-    lead = bound.shape("input")[:-1]
+    """Linear layers side by side with one input: each is cut in the same proportion.
+
+    The weights of all layers come first, results by inputs, and then their biases.
+    """
+    lead, inner = bound.shape("input")[:-1], bound.shape("input")[-1]
     rows = ("rows",) if len(lead) == 1 else numbered(lead)
     results = [operand.shape for _, operand in bound.writes]
-    if any(shape[:-1] != lead for shape in results):
+    shapes = [operand.shape for operand in bound.operands("weights")]
+    layers = [(shape[-1], inner) for shape in results if shape]
+    biases = [(width,) for width, _ in layers]
+    is_layers = shapes in (layers, [*layers, *biases])
+    if not is_layers or any(shape[:-1] != lead for shape in results):
         return uncut("the shapes of its operands are not those of products")(bound)
     names = named(
         bound,
@@ -102,7 +109,7 @@ def merged(bound: Bound) -> NamedDims:
         written(bound, (*rows, "columns")),
         units={"columns": gcd(*(shape[-1] for shape in results))},
     )
-    made = [(*(WHOLE,) * (len(o.shape) - 1), "columns") for o in bound.operands("weights")]
+    made = [("columns", *(WHOLE,) * (len(shape) - 1)) for shape in shapes]
     return replace(names, reads=(names.reads[0], *made))
 
 

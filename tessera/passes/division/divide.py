@@ -3,7 +3,8 @@
 In: a program and a `Division`. Out: a program whose steps each run on one device, in the order of
 the trace: `ir.plan.division.parts_of` says which step comes from where. A part of a launch has the
 code and the arguments of the whole, and a range of its CTAs (`Launch.ctas`), also for each
-architecture whose launch has a grid of its own; a part of a memset or memcpy has fewer bytes.
+architecture whose launch has a grid of its own; a part of a library call has ranges of its
+operands, and a part of a memset or memcpy fewer bytes.
 
 A division that means nothing for its program gets one error. Whether a cut keeps the results as
 they are is not asked here.
@@ -32,6 +33,7 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
+from tessera.passes.division.cut_calls import call_axes, part_of_call
 
 _AXES = "xyz"
 
@@ -64,7 +66,7 @@ def _part(work: Work, part: StepPart) -> Work:
     bounds = part.range_on()
     if bounds is None:
         return replace(work, id=mine)
-    _, first, end, _ = bounds
+    axis, first, end, _ = bounds
     match work:
         case Launch():
             own = dict.fromkeys(v.arch for v in work.variants if v.grid is not None)
@@ -79,7 +81,7 @@ def _part(work: Work, part: StepPart) -> Work:
             target, source = _after(work.target, first), _after(work.source, first)
             return replace(work, id=mine, target=target, source=source, bytes=end - first)
         case LibraryCall():
-            raise _refused(work, f"library calls cannot be cut: `{work.operator}`")
+            return replace(part_of_call(work, axis, first, end), id=mine)
 
 
 def _part_variant(
@@ -183,7 +185,7 @@ def _axes(step: Work, arch: str) -> dict[str, tuple[int, int]]:
         case Memcpy():
             return {"bytes": (step.bytes, 1)}
         case LibraryCall():
-            raise _refused(step, f"library calls cannot be cut: `{step.operator}`")
+            return {found.axis: (found.extent, found.multiple) for found in call_axes(step)}
 
 
 def _check_edges(step: Work, cut: Cut, extent: int, multiple: int) -> None:

@@ -29,6 +29,7 @@ from tessera.ir.program import program as ir
 from tessera.passes.base import Analysis, AnalysisManager, Facts
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_scene import cluster_size
+from tessera.passes.division.cut_calls import call_axes, call_cuts
 from tessera.passes.division.grid_cuts import AXES, GridCuts, falls, part_of
 from tessera.passes.division.part_conflicts import conflict
 from tessera.passes.division.part_regions import PartRegions
@@ -167,6 +168,10 @@ class _CutFinder:
         never = self.never(work)
         if never is not None:
             return StepCuts(work.id, (), (never,))
+        if isinstance(work, ir.LibraryCall):
+            found = call_cuts(work)
+            refusals = tuple(RefusedAxis(axis, reason) for axis, reason in found.refused)
+            return StepCuts(work.id, tuple(self.axes(work)), refusals)
         axes: list[CutAxis] = []
         refused: list[RefusedAxis] = []
         for axis in self.axes(work):
@@ -195,7 +200,7 @@ class _CutFinder:
             case ir.Memcpy():
                 yield CutAxis(BYTES, work.bytes, self._element(work))
             case ir.LibraryCall():
-                return
+                yield from (CutAxis(a.axis, a.extent, a.multiple) for a in call_axes(work))
 
     def _element(self, copied: ir.Memcpy) -> int:
         """The size of the elements that a copy moves, if it moves whole ones."""
@@ -286,8 +291,6 @@ class _CutFinder:
         if step.pins:
             pin = step.pins[0]
             return RefusedAxis("", Wording(f"it is pinned: {pin.reason}"), pin.span)
-        if isinstance(work, ir.LibraryCall):
-            return RefusedAxis("", Wording(f"no rule cuts `{work.operator}`"), work.span)
         if not isinstance(work, ir.Launch):
             return None
         if work.ctas is not None:
