@@ -17,6 +17,7 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError, error, warning
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import load, read_program
 from tessera.frontend.graph.tsg import parse_graph
+from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.frontend.text.plain_files import file_digest, open_plain
 from tessera.frontend.text.readfile import STDIN, read_source, read_stream
 from tessera.ir.graph.graph import KernelGraph, TraceReference
@@ -25,10 +26,12 @@ from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import BufferId, Program, Role
 from tessera.ir.progress import OnProgress
 from tessera.ir.text_digest import text_digest
+from tessera.passes.checker.part_text import check_part_kernels
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses
 from tessera.passes.division.divide import divide
+from tessera.passes.division.part_kernels import with_part_kernels
 from tessera.passes.kernel_facts.fragment_layout import layout_warnings
 from tessera.planning.given.setting import LoadedTrace
 
@@ -172,6 +175,20 @@ def read_planned(trace: PlannedTrace, plan: str) -> tuple[Program, tuple[Diagnos
     """The program that a plan of this name runs, with parts and twins, and warnings about it."""
     program, warnings = read_program(Source(f"{plan}({trace.name})", trace.text))
     return divide(program, trace.division), warnings
+
+
+def proved_kernels(program: Program) -> Program:
+    """The program with a kernel for each part, proved to be that of its launch, for backends."""
+    made = with_part_kernels(program)
+    if made is program:
+        return program
+    for old, new in zip(program.modules, made.modules, strict=True):
+        for variant in new.variants if new is not old else ():
+            if parse_module(variant.text, new.name) != variant.ptx:
+                raise TesseraError.of("TSR4018", f"`{new.name}` is not the code that was proved")
+    if wrong := check_part_kernels(program, made):
+        raise TesseraError(wrong)
+    return made
 
 
 # --- kernel graphs -----------------------------------------------------------------------------

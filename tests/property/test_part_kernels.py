@@ -1,4 +1,7 @@
-"""Kernels of parts: the same bytes as the whole launch, and as the text with its numbers in it."""
+"""Kernels of parts: the same bytes as the whole launch, and as the text with its numbers in it.
+
+The checker proves them, and refuses any other text in their place.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tessera.backend.ptx_executor.run import run_program
+from tessera.diagnostics import TesseraError
+from tessera.driver.traces import proved_kernels
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
+from tessera.passes.checker.part_text import check_part_kernels
 from tessera.passes.division.part_kernels import with_part_kernels
 from tests.helpers.ptxas import assemble, find_ptxas
 from tests.property.kernel_strategies import Kernel, kernels
@@ -35,10 +41,8 @@ def test_any_kernel_of_a_part_does_what_its_text_does(
 ) -> None:
     program = program_of(replace(kernel, grid=grid))
     launch = part(next(program.launches()), *data.draw(ranges(grid)))
-    made = with_part_kernels(replace(program, steps=(launch,)))
+    made = proved_kernels(replace(program, steps=(launch,)))
     assert left_by(made) == left_by(as_text(program, launch))
-    variant = made.modules[0].variants[0]
-    assert parse_module(variant.text, "part.ptx") == variant.ptx
 
 
 # Every way to read the number of a CTA. Word n of the 16 words of each CTA has what is read.
@@ -124,7 +128,7 @@ def test_every_way_to_read_the_number_of_a_cta(axis: int, edges: tuple[int, ...]
     (launch,) = program.launches()
     steps = [part(launch, axis, first, end) for first, end in pairwise(edges)]
     twice = (replace(step, id=ir.LaunchId(n)) for n, step in enumerate(2 * steps))
-    made = with_part_kernels(replace(program, steps=tuple(twice)))
+    made = proved_kernels(replace(program, steps=tuple(twice)))
     whole = left_by(program)
     assert left_by(made) == whole
     assert list(np.frombuffer(whole["out"], np.uint32)[::16]) == list(range(32))
@@ -136,3 +140,89 @@ def test_every_way_to_read_the_number_of_a_cta(axis: int, edges: tuple[int, ...]
     assert not any(isinstance(item, ptx.Section) for item in module.items)
     if find_ptxas():
         assert assemble(made.modules[0].variants[0].text).accepted
+
+
+def parts_of_reads() -> tuple[ir.Program, ir.Program]:
+    """A divided program, and the same with kernels for its parts."""
+    program = program_of_reads((8, 2, 2))
+    (launch,) = program.launches()
+    steps = (part(launch, 0, 0, 2), replace(part(launch, 0, 2, 8), id=ir.LaunchId(1)))
+    divided = replace(program, steps=steps)
+    return divided, with_part_kernels(divided)
+
+
+DIVIDED, MADE = parts_of_reads()
+TEXT = MADE.modules[0].variants[0].text
+
+
+def is_refused(text: str) -> bool:
+    """Whether code is refused, by the reader or the checker, in the place of that of the parts."""
+    try:
+        code = parse_module(text, "other.ptx")
+    except TesseraError:
+        return True
+    (module,) = MADE.modules
+    variant = replace(module.variants[0], text=text, ptx=code)
+    other = replace(MADE, modules=(replace(module, variants=(variant,)),))
+    return bool(check_part_kernels(DIVIDED, other)) or code == module.variants[0].ptx
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("%tessera_ctaid.x, 2;", "%tessera_ctaid.x, 3;"),
+        ("%tessera_ctaid.x, 2;", "%tessera_ctaid.y, 2;"),
+        ("add.u32 %tessera_ctaid.x, %tessera_ctaid.x, 2;", "mov.u32 %tessera_ctaid.x, 2;"),
+        ("mov.u32 %tessera_nctaid.x, 8;", "mov.u32 %tessera_nctaid.x, 6;"),
+        ("mov.u32 %tessera_nctaid.x, 8;", "mov.u32 %tessera_nctaid.y, 8;"),
+        ("mov.u32 %tessera_nclusterid.x, 4;", "mov.u32 %tessera_nclusterid.x, 8;"),
+        ("add.u32 %tessera_clusterid.x, %tessera_clusterid.x, 1;", ""),
+        ("mov.v4.u32 %tessera_ctaid, %ctaid;", "mov.v4.u32 %tessera_ctaid, %tid;"),
+        ("}, %tessera_ctaid;", "}, %ctaid;"),
+        ("}, %tessera_ctaid;", "}, %tessera_nctaid;"),
+        ("cvt.u16.u32 %h0, %tessera_ctaid.x", "cvt.u16.u32 %h0, %tessera_ctaid.y"),
+        ("cvt.u16.u32 %h0, %tessera_ctaid.x", "mov.u16 %h0, %ctaid.x"),
+        ("%r1), all__of_k__x2of8", "%r1), all"),
+        ("%r1), all__of_k__x2of8", "%r1), all__of_k__x0of8"),
+        (".entry k__x2of8", ".entry k__x3of8"),
+        (".reqnctapercluster 2, 1, 1", ".reqnctapercluster 1, 1, 1"),
+    ],
+)
+def test_wrong_kernels_of_parts_are_refused(old: str, new: str) -> None:
+    before, found, after = TEXT.rpartition(old)  # the second part stands behind the first
+    assert found
+    assert is_refused(before + new + after)
+
+
+LINES = TEXT.splitlines(keepends=True)
+INSIDE = [number for number, line in enumerate(LINES) if line.startswith("\t")]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(INSIDE), st.data())
+def test_any_other_text_is_refused(number: int, data: st.DataObject) -> None:
+    line = LINES[number]
+    digits = [at for at, letter in enumerate(line) if letter.isdigit()]
+    changed = [
+        "",
+        2 * line,
+        *(line[:at] + str((int(line[at]) + 1) % 10) + line[at + 1 :] for at in digits),
+    ]
+    other = data.draw(st.sampled_from([*changed, LINES[data.draw(st.sampled_from(INSIDE))]]))
+    assert is_refused("".join([*LINES[:number], other, *LINES[number + 1 :]]))
+
+
+def test_a_part_with_the_kernel_of_another_is_refused() -> None:
+    assert not check_part_kernels(DIVIDED, MADE)
+    first, second = MADE.launches()
+    others = [
+        (first, replace(second, kernel=first.kernel)),
+        (first, replace(second, kernel="k")),
+        (first, replace(second, grid=(5, 2, 2))),
+        (first, replace(second, arguments=second.arguments[::-1])),
+        (first, replace(second, block=(2, 1, 1))),
+        (first,),
+        (second, first),
+    ]
+    for steps in others:
+        assert check_part_kernels(DIVIDED, replace(MADE, steps=steps))

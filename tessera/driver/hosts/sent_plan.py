@@ -19,6 +19,7 @@ from tessera.backend.service import Bytes, Model, served_traces
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.driver.load import read_program
+from tessera.driver.traces import proved_kernels
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostEntry
@@ -29,7 +30,6 @@ from tessera.ir.program.seeded import LazyContents, Seeded
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.division.part_kernels import with_part_kernels
 
 _KEPT = 32
 
@@ -110,7 +110,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
     replica = plan.replicas[part.replica]
     return Model(
         lowered=replica.lowered,
-        traces=served_traces(plan, replica, [*map(with_part_kernels, programs)], graphs),
+        traces=served_traces(plan, replica, [*map(proved_kernels, programs)], graphs),
         weights=_named(part.weights, coming) | own_contents(host, part.path, part.own, programs),
         states=[_named(names, coming) for names in part.states],
         fillings=[_named(names, coming) for names in part.fillings],

@@ -20,7 +20,7 @@ from tessera.driver.analyses import analysis_manager
 from tessera.driver.hosts.assign import assign_hosts, unused_hosts
 from tessera.driver.run.data_files import Data, Sources, data_files, opened_checkpoint
 from tessera.driver.run.join_policies import can_join, joined_plan
-from tessera.driver.traces import read_planned
+from tessera.driver.traces import proved_kernels, read_planned
 from tessera.frontend.plan.tsp import check_kind, read_plan
 from tessera.frontend.plan.tsp_machine import machine_flaws
 from tessera.frontend.text.plain_files import file_digest
@@ -40,7 +40,6 @@ from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.checker.findings import Locate, nowhere
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.dependences.stored_addresses import stored_addresses
-from tessera.passes.division.part_kernels import with_part_kernels
 from tessera.planning.lower.lower_plan import lower_replica
 
 MOST_SLOTS = 256  # as many as plans are made with (`planning.promise.trial`)
@@ -51,6 +50,7 @@ _MOST_FLAWS = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenPlan:
     """A plan with its traces. `folders` are searched for the files of contents of each trace.
+    `runnable` are the programs with kernels for parts.
 
     `replicas` are those to run: of a plan with several policies, those of the chosen policy, of the
     last one, or (`adaptive`) of all. `policies` are those that each replica serves. If two policies
@@ -62,6 +62,7 @@ class OpenPlan:
     folders: tuple[str, ...]
     plan: Plan
     programs: tuple[Program, ...]
+    runnable: tuple[Program, ...]
     graphs: tuple[KernelGraph, ...]
     replicas: tuple[Replica, ...]
     policies: tuple[tuple[str, ...], ...]
@@ -75,8 +76,7 @@ class OpenPlan:
 
     def served(self, replica: Replica) -> tuple[ServedTrace, ...]:
         """The traces with the variants that a replica runs."""
-        programs = [with_part_kernels(program) for program in self.programs]
-        return served_traces(self.plan, replica, programs, self.graphs)
+        return served_traces(self.plan, replica, self.runnable, self.graphs)
 
 
 def is_plan(path: str | os.PathLike[str]) -> bool:
@@ -150,6 +150,7 @@ def open_plan(
         folders=folders,
         plan=plan,
         programs=programs,
+        runnable=tuple(proved_kernels(program) for program in programs),
         graphs=graphs,
         replicas=replicas,
         policies=policies,

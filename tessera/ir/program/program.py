@@ -337,7 +337,8 @@ class Program:
     `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
     the contents of weights that an analysis may look up; they are no part of the trace's text.
     `twins` are groups of steps that do the same work, each on a device of its own: whichever of
-    them has run, its bytes are there. No trace has twins; `passes.division` makes them.
+    them has run, its bytes are there. No trace has twins; `passes.division` makes them. `whole` is
+    the program that was divided, None if none was.
     """
 
     buffers: tuple[Buffer, ...] = ()
@@ -347,6 +348,7 @@ class Program:
     resident: str | None = None
     known: tuple[KnownContents, ...] = ()
     twins: tuple[tuple[LaunchId, ...], ...] = ()
+    whole: Program | None = field(default=None, compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def declared_buffers(self) -> Iterator[Buffer]:

@@ -11,12 +11,13 @@ The proof covers every request, at any speed of the devices:
 - the programs terminate, also if a send ends only with its receive;
 - memory has room for everything, and nothing is used after it was freed.
 
-The parts: `shape` (everything exists, and is done once), `memory` (places, modules, memory that
+The stages: `division` (parts and twins do what their steps do), `shape` (everything exists, and is
+done once), `memory` (places, modules, memory that
 policies share), `landings` (memory into which another host puts bytes), `tenants` (the buffer that
 holds a place, and for how long), `order` (the order of operations), `expected` (what one device
 would do), `versions` (the walk), `waste` (the bytes that transfers carry), `homes` (bytes that
 persist between requests), `pins` and `tables` (pointers), `fits` (what devices can run). No code is
-shared with planning or lowering.
+shared with planning, division or lowering. `part_text` judges the kernels of parts.
 
 Source: decision records 0005 and 0007.
 """
@@ -31,6 +32,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
 from tessera.ir.program.program import Launch, Program, Role
+from tessera.passes.checker.division import check_division
 from tessera.passes.checker.expected import find_effects, find_expected
 from tessera.passes.checker.findings import Findings, Locate, nowhere
 from tessera.passes.checker.fits import check_fits
@@ -74,6 +76,8 @@ def check_plan(
     for number, replica in enumerate(plan.replicas):
         _check_header(number, replica, card_of, programs, graphs, findings)
         check_fits(replica, plan, programs, graphs, findings)
+    for trace, program, graph in zip(plan.traces, programs, graphs, strict=True):
+        check_division(program, graph, trace.division, findings)
     if findings.count:
         return findings.result()
     for replica in plan.replicas:

@@ -58,7 +58,7 @@ def divide(program: Program, division: Division) -> Program:
             case _:
                 steps.append(step)
     twins = (tuple(LaunchId(part.step) for part in mine) for mine in groups if mine[0].is_twin)
-    return replace(program, steps=tuple(steps), twins=tuple(twins))
+    return replace(program, steps=tuple(steps), twins=tuple(twins), whole=program)
 
 
 def _part(work: Work, part: StepPart) -> Work:

@@ -51,7 +51,7 @@ def with_part_kernels(program: ir.Program) -> ir.Program:
         else module
         for module in program.modules
     )
-    return replace(program, modules=modules, steps=tuple(steps))
+    return replace(program, modules=modules, steps=tuple(steps), whole=None)
 
 
 def _ranges(program: ir.Program, launch: ir.Launch) -> Ranges:

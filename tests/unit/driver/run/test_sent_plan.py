@@ -68,6 +68,7 @@ def test_contents_that_decide_accesses_go_along() -> None:
         folders=(".",),
         plan=plan,
         programs=(given,),
+        runnable=(given,),
         graphs=(graph,),
         replicas=plan.replicas,
         policies=(("",),),
