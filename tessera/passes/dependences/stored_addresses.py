@@ -43,13 +43,16 @@ def stored_addresses(program: ir.Program, graph: KernelGraph) -> tuple[Diagnosti
 def _by_copies(program: ir.Program, graph: KernelGraph) -> Iterator[Finding]:
     for step in program.work() if program.pointer_tables else ():
         node = graph.nodes[step.id]
-        if isinstance(step, ir.Memcpy | ir.LibraryCall) and any(
-            access.kind.reads and _has_words(program, access) for access in node.accesses
-        ):
+        if isinstance(step, ir.Memcpy | ir.LibraryCall) and copies_words(program, node):
             result = _result(program, graph, node, None)
             if result is not None:
                 told = _finding(node, node.span, result, "copies")
                 yield Finding(told, (node.name,), node.span)
+
+
+def copies_words(program: ir.Program, node: Node) -> bool:
+    """Whether a step that is no launch reads words of `pointers` records."""
+    return any(a.kind.reads and _has_words(program, a) for a in node.accesses)
 
 
 def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, ...]:
@@ -179,7 +182,7 @@ class AddressHolders:
         """Record the buffers into which a step puts addresses."""
         match step:
             case ir.Launch():
-                new = self._by_launch(step, accesses)
+                new = self.buffers_of(step, accesses)
             case _ if any(a.kind.reads and a.buffer in self.buffers for a in accesses):
                 new = {access.buffer for access in accesses if access.kind.writes}
             case _:
@@ -187,9 +190,9 @@ class AddressHolders:
         if not new <= self.buffers:
             self.buffers |= new
 
-    def _by_launch(self, step: ir.Launch, accesses: tuple[Access, ...]) -> set[ir.BufferId]:
-        """The buffers into which any variant puts addresses. With several variants, accesses name
-        the lines of only one variant, so every write counts."""
+    def buffers_of(self, step: ir.Launch, accesses: tuple[Access, ...]) -> set[ir.BufferId]:
+        """The buffers into which any variant of a launch puts addresses. With several variants,
+        accesses name the lines of only one variant, so every write counts."""
         new: set[ir.BufferId] = set()
         variants = self.program.modules[step.module].variants
         for variant in variants:
