@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from tessera.ir.program.program import POINTER_BYTES
 
-Home = tuple[str, int, int]
-"""A buffer: its name, its address, its size."""
+Home = tuple[str, int, tuple[int, int]]
+"""A buffer: its name, the address of its byte 0, and the bytes of it that are there."""
 
 
 def plain_word(held: bytes, given: int, homes: Iterable[Home]) -> bytes:
@@ -22,8 +22,8 @@ def plain_word(held: bytes, given: int, homes: Iterable[Home]) -> bytes:
     value = int.from_bytes(held, "little")
     if value == given:
         return bytes(POINTER_BYTES)
-    for name, address, size in homes:
-        if address <= value < address + size:
+    for name, address, (first, end) in homes:
+        if first <= value - address < end:
             label = f"{name}+{value - address}".encode()
             return hashlib.blake2b(label, digest_size=POINTER_BYTES).digest()
     return held

@@ -86,7 +86,8 @@ class Model:
     `traces` are all traces of the plan: `LoweredTrace.trace` indexes them. `weights` has every
     weight and `states[lane]` every state of every trace (equal names are one buffer).
     `fillings[trace]` has the outputs and temps for which the user gives contents; all others begin
-    as poison, and so does an output on the host.
+    as poison, and so does an output on the host. A model for one device may have only the contents
+    of its places; `firsts` has the first byte of those that do not begin at byte 0.
     """
 
     lowered: LoweredReplica
@@ -94,6 +95,19 @@ class Model:
     weights: Mapping[str, Bytes]
     states: Sequence[Mapping[str, Bytes]]
     fillings: Sequence[Mapping[str, Bytes]]
+    firsts: Mapping[str, int] = field(default_factory=dict)
+
+    def weight(self, name: str, held: tuple[int, int]) -> Bytes:
+        """The bytes of a weight from the first to the end (exclusive) of `held`."""
+        return self._bytes(self.weights, name, held)
+
+    def state(self, lane: int, name: str, held: tuple[int, int]) -> Bytes:
+        """The bytes of a lane's state, likewise."""
+        return self._bytes(self.states[lane], name, held)
+
+    def _bytes(self, contents: Mapping[str, Bytes], name: str, held: tuple[int, int]) -> Bytes:
+        skipped = self.firsts.get(name, 0)
+        return contents[name].reshape(-1).view(np.uint8)[held[0] - skipped : held[1] - skipped]
 
 
 class CommonMemory:

@@ -12,13 +12,13 @@ is made again with every step that touches a state kept where the policy for thr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tessera.diagnostics import Diagnostic, warning
 from tessera.ir.objectives import LATENCY, PAIR, POLICIES, THROUGHPUT, Objective
 from tessera.ir.plan.costs import Barred, Costs
-from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind
+from tessera.ir.plan.launch_program import PLACE_ALIGNMENT, AreaKind, Place
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.plan.policies import are_alike
 from tessera.ir.program.program import Program, Role
@@ -226,26 +226,39 @@ def _join(
     )
 
 
+_Held = tuple[int, int | None]
+"""What a place holds of its buffer: `first` and `end`."""
+
+
 def share_weights(replicas: Sequence[Replica], programs: Sequence[Program]) -> tuple[Replica, ...]:
     """The replicas with one weight layout per device that holds the weights of all of them."""
-    layouts: dict[str, dict[str, int]] = {}
-    ends: dict[str, int] = {}
+    held: dict[tuple[str, str], _Held] = {}
+    sizes: dict[str, int] = {}
     for replica in replicas:
         for place in replica.lowered.places:
             if place.kind is AreaKind.WEIGHTS:
                 buffer = programs[place.trace].buffers[place.buffer]
-                layout = layouts.setdefault(place.device, {})
-                if buffer.name not in layout:
-                    layout[buffer.name] = ends.get(place.device, 0)
-                    blocks = -(-buffer.bytes // PLACE_ALIGNMENT)
-                    ends[place.device] = layout[buffer.name] + blocks * PLACE_ALIGNMENT
-    return tuple(_laid_out(replica, programs, layouts, ends) for replica in replicas)
+                sizes[buffer.name] = buffer.bytes
+                key = place.device, buffer.name
+                held[key] = _both(held.get(key, (place.first, place.end)), place)
+    layout: dict[tuple[str, str], tuple[int, _Held]] = {}
+    ends: dict[str, int] = {}
+    for (device, name), (first, end) in held.items():
+        layout[device, name] = ends.get(device, 0), (first, end)
+        size = (sizes[name] if end is None else end) - first
+        ends[device] = ends.get(device, 0) + -(-size // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+    return tuple(_laid_out(replica, programs, layout, ends) for replica in replicas)
+
+
+def _both(known: _Held, place: Place) -> _Held:
+    end = None if known[1] is None or place.end is None else max(known[1], place.end)
+    return min(known[0], place.first), end
 
 
 def _laid_out(
     replica: Replica,
     programs: Sequence[Program],
-    layouts: dict[str, dict[str, int]],
+    layout: Mapping[tuple[str, str], tuple[int, _Held]],
     ends: dict[str, int],
 ) -> Replica:
     lowered = replica.lowered
@@ -253,13 +266,11 @@ def _laid_out(
         replace(area, bytes=ends[area.device]) if area.kind is AreaKind.WEIGHTS else area
         for area in lowered.areas
     )
-    places = (
-        replace(
-            place,
-            offset=layouts[place.device][programs[place.trace].buffers[place.buffer].name],
-        )
-        if place.kind is AreaKind.WEIGHTS
-        else place
-        for place in lowered.places
-    )
+    places = []
+    for place in lowered.places:
+        if place.kind is AreaKind.WEIGHTS:
+            name = programs[place.trace].buffers[place.buffer].name
+            offset, (first, end) = layout[place.device, name]
+            place = replace(place, offset=offset, first=first, end=end)
+        places.append(place)
     return replace(replica, lowered=replace(lowered, areas=tuple(areas), places=tuple(places)))

@@ -103,16 +103,23 @@ _TABLES = {
 
 
 def random_case(
-    seed: int, *, most_steps: int = 7, most_devices: int = 3, tables: bool = False
+    seed: int,
+    *,
+    most_steps: int = 7,
+    most_devices: int = 3,
+    tables: bool = False,
+    wide: bool = False,
 ) -> Case:
     """One to two traces that share weights and states by name, on one to three devices.
 
-    With `tables` there are buffers whose first words hold addresses.
+    With `tables` there are buffers whose first words hold addresses. If it is `wide`, weights and
+    states are so large that a device may hold a part of them.
     """
     rng = random.Random(seed)
     devices = [f"g{n}" for n in range(rng.randint(1, most_devices))]
-    shared = [(f"s{n}", rng.choice([8, 64, 300]), Role.STATE) for n in range(rng.randrange(3))] + [
-        ("w0", 64, Role.WEIGHT)
+    sizes = [300, 1300, 2000] if wide else [8, 64, 300]
+    shared = [(f"s{n}", rng.choice(sizes), Role.STATE) for n in range(rng.randrange(3))] + [
+        ("w0", 2000 if wide else 64, Role.WEIGHT)
     ]
     private = ["i0", "o0", "t0"]
     shared_words = {0: rng.choice(private), 8: "o0"}

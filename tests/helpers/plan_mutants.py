@@ -18,6 +18,7 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Place,
     Put,
     Queue,
     Queued,
@@ -231,6 +232,12 @@ def _memory_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
         for offset in offsets:
             places[at] = replace(place, offset=offset)
             yield f"move-place {at}", replace(replica, places=tuple(places))
+        for what, first, end in _other_held(place):
+            places[at] = replace(place, first=first, end=end)
+            yield f"{what}-place {at}", replace(replica, places=tuple(places))
+            moved = place.offset + first - place.first
+            places[at] = replace(place, first=first, end=end, offset=moved)
+            yield f"{what}-moved {at}", replace(replica, places=tuple(places))
         for kind in AreaKind:
             if kind is not place.kind:
                 places[at] = replace(place, kind=kind)
@@ -253,6 +260,21 @@ def _memory_mutants(replica: LoweredReplica) -> Iterator[Mutant]:
         # Without memory of their own, one slot more is as good.
         yield "slots", replace(replica, slots=replica.slots + 1)
     yield "lanes", replace(replica, lanes=replica.lanes + 1)
+
+
+def _other_held(place: Place) -> Iterator[tuple[str, int, int | None]]:
+    """Other ranges of the buffer: fewer bytes, others, or more than fit."""
+    first, end = place.first, place.end
+    yield "unaligned", first + 4, end
+    yield "later", first + 256, end
+    yield "empty", first, first
+    if first:
+        yield "earlier", first - 256, end
+    if end is not None:
+        yield "shorter", first, end - 1
+        yield "longer", first, end + 1
+        yield "longest", first, None
+        yield "shifted", first + 256, end + 256
 
 
 def _home_mutants(replica: LoweredReplica, programs: tuple[Program, ...]) -> Iterator[Mutant]:

@@ -187,7 +187,7 @@ class _Request:
         )
         is_variable = place.kind is AreaKind.MODULE
         where = (device, int(buffer) if is_variable else place.kind)
-        base = 0 if is_variable else place.offset
+        base = 0 if is_variable else place.base
         for start, end in found:
             if max(start, 0) < min(end, size):
                 yield where, base + max(start, 0), base + min(end, size), writes

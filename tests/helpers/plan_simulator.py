@@ -199,7 +199,8 @@ class _Machine:
     def begin(self, lanes: Sequence[int]) -> None:
         """Memory full of poison, but for weights and what lanes begin with."""
         for area in self.replica.areas:
-            self.areas[area.device, area.kind] = self.poison(area.bytes * area.count)
+            around = area.bytes * area.count + 2 * self.margin
+            self.areas[area.device, area.kind] = self.poison(around)
         for landing in self.replica.landings:
             for slot in range(self.replica.slots):
                 self.landings[slot, landing.id] = self.poison(landing.bytes)
@@ -212,10 +213,13 @@ class _Machine:
                 continue
             if one.role is Role.WEIGHT:
                 view = self.view(place.device, place.trace, int(place.buffer), 0, 0)
-                view[:] = _first(one, Request(place.trace, 0, 0), 0)
+                here = slice(*place.held(one.bytes))
+                view[here] = _first(one, Request(place.trace, 0, 0), 0)[here]
                 continue
             key = one.name if one.role is Role.STATE else (place.trace, one.name)
             at_home = ~written.get(key, np.zeros(one.bytes, dtype=bool))
+            first, end = place.held(one.bytes)
+            at_home[:first] = at_home[end:] = False
             for home in sorted(homes, key=lambda home: home.device == place.device):
                 for start, end in home.bytes:
                     at_home[start:end] = home.device == place.device
@@ -224,8 +228,13 @@ class _Machine:
                 view = self.view(place.device, place.trace, int(place.buffer), lane, 0)
                 view[at_home] = _first(one, request, 0)[at_home]
 
+    @property
+    def margin(self) -> int:
+        """Bytes around an area: a buffer of which a part is there may reach outside."""
+        return max((b.bytes for program in self.programs for b in program.buffers), default=0)
+
     def view(self, device: str, trace: int, buffer: int, lane: int, slot: int) -> Values:
-        """The bytes of a buffer on a device."""
+        """The bytes of a buffer on a device, and those of others where it is not there."""
         place = next(
             p
             for p in self.replica.places
@@ -239,7 +248,7 @@ class _Machine:
             return self.variables[key]
         area = next(a for a in self.replica.areas if (a.device, a.kind) == (device, place.kind))
         copy = {AreaKind.LANE: lane, AreaKind.SLOT: slot}.get(place.kind, 0)
-        start = copy * area.bytes + place.offset
+        start = self.margin + copy * area.bytes + place.base
         return self.areas[device, place.kind][start : start + size]
 
 
@@ -303,6 +312,15 @@ class _Live:
             device, self.request.trace, buffer, self.request.lane, self.request.slot
         )
 
+    def _free(self, device: str, buffer: int) -> None:
+        held = next(
+            place.held(self.program.buffers[buffer].bytes)
+            for place in self.machine.replica.places
+            if (place.device, place.trace, place.buffer) == (device, self.request.trace, buffer)
+        )
+        view = self.view(device, buffer)[slice(*held)]
+        view[:] = self.machine.poison(len(view))
+
     def _queue(self, device: str, operations: list[Operation]) -> Iterator[bool]:
         for operation in operations:
             match operation:
@@ -317,8 +335,7 @@ class _Live:
                     values = _first(self.program.buffers[buffer], self.request, self.number)
                     yield from self._store(self.view(device, int(buffer)), found, values)
                 case Free(buffer):
-                    view = self.view(device, int(buffer))
-                    view[:] = self.machine.poison(len(view))
+                    self._free(device, int(buffer))
                 case Send(number):
                     yield from self._send(device, int(number))
                 case Receive(number):

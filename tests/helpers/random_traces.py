@@ -90,12 +90,18 @@ def _base() -> ir.Program:
 
 
 def random_program(
-    seed: int, *, variable: bool = False, steps: int = 8, races: bool = True
+    seed: int,
+    *,
+    variable: bool = False,
+    steps: int = 8,
+    races: bool = True,
+    wide: bool = False,
 ) -> ir.Program:
     """A trace of `steps` steps; `variable` lets launches write a module variable.
 
-    `races`: threads of one launch may write the same word, and on a GPU any of them may win; or
-    read a sum to which another warp still adds.
+    `wide`: buffers are larger and what steps touch lies further apart, so that a device holds parts
+    of weights and states. `races`: threads of one launch may write the same word, and on a GPU any
+    of them may win; or read a sum to which another warp still adds.
     """
     rng = random.Random(seed)
     base = _base()
@@ -148,7 +154,34 @@ def random_program(
             arguments=arguments,
         )
 
-    return replace(base, steps=tuple(one(number) for number in range(steps)))
+    made = replace(base, steps=tuple(one(number) for number in range(steps)))
+    return _spread(made) if wide else made
+
+
+def _spread(program: ir.Program) -> ir.Program:
+    """Buffers as many times as large, and every pointer as many times further into its buffer."""
+    times = 16
+
+    def moved(value: object) -> object:
+        is_pointer = isinstance(value, ir.Pointer)
+        return replace(value, offset=value.offset * times) if is_pointer else value
+
+    def step(one: ir.Step) -> ir.Step:
+        if isinstance(one, ir.Launch):
+            return replace(one, arguments=tuple(map(moved, one.arguments)))
+        pointers = {n: moved(getattr(one, n)) for n in ("target", "source") if hasattr(one, n)}
+        return replace(one, **pointers)
+
+    return replace(
+        program,
+        buffers=tuple(
+            b
+            if b.role is ir.Role.VARIABLE
+            else replace(b, bytes=b.bytes * times, shape=(times * WORDS,))
+            for b in program.buffers
+        ),
+        steps=tuple(map(step, program.steps)),
+    )
 
 
 def random_bytes(seed: int, *names: object) -> np.ndarray:

@@ -55,10 +55,7 @@ class ReplicaContents:
                 continue
             done.add(key)
             if place.kind is AreaKind.WEIGHTS:
-                buffer = self._buffer(place)
-                source = source_of(self._model.weights, buffer.name)
-                address = self._address(place, 0, 0)
-                self._loader.put(place.device, address, source, 0, buffer.bytes)
+                self._load(place, 0, self._model.weights, [place.held(self._buffer(place).bytes)])
             else:
                 self._write_states(place)
         self._loader.finish()
@@ -68,24 +65,32 @@ class ReplicaContents:
 
     def _write_states(self, place: Place) -> None:
         """Write every lane's state if its home is here or nowhere; otherwise it stays poison."""
-        buffer = self._buffer(place)
         ranges = self._current_here(place)
         for lane, states in enumerate(self._model.states):
-            address = self._address(place, 0, lane)
-            source = source_of(states, buffer.name)
-            if len(ranges) > 1 and isinstance(source, Seeded):
-                source = states[buffer.name]
-            for start, end in ranges:
-                self._loader.put(place.device, address, source, start, end)
+            self._load(place, lane, states, ranges)
+
+    def _load(
+        self, place: Place, lane: int, given: Mapping[str, Bytes], ranges: list[tuple[int, int]]
+    ) -> None:
+        """Load ranges of a buffer; no other bytes of its contents are read."""
+        name = self._buffer(place).name
+        address, source = self._address(place, 0, lane), source_of(given, name)
+        if len(ranges) > 1 and isinstance(source, Seeded):
+            source = given[name]
+        skipped = self._model.firsts.get(name, 0)
+        for start, end in ranges:
+            target, own = address + skipped, (start - skipped, end - skipped)
+            self._loader.put(place.device, target, source, *own)
 
     def _current_here(self, place: Place) -> list[tuple[int, int]]:
-        """The byte ranges of a state whose home is this place, or that have no home."""
+        """The byte ranges of a state whose home is here, and those without a home that are here."""
+        size = self._buffer(place).bytes
+        first, last = place.held(size)
         here: list[tuple[int, int]] = []
-        elsewhere: list[tuple[int, int]] = []
+        elsewhere = [(0, first), (last, size)]
         for home in self._model.lowered.homes:
             if (home.trace, home.buffer) == (place.trace, place.buffer):
                 (here if home.device == place.device else elsewhere).extend(home.bytes)
-        size = self._buffer(place).bytes
         # The complement of a complement merges ranges that touch or overlap.
         return _complement(_complement([*_complement(elsewhere, size), *here], size), size)
 
@@ -204,7 +209,9 @@ class ReplicaContents:
         if _complement([span for home in homes for span in home.bytes], buffer.bytes):
             written = self._written.get((lane, buffer.name))
             first = self._model.states[lane][buffer.name] if written is None else written
-            content = _flat(first).copy()
+            at = self._model.firsts.get(buffer.name, 0) if written is None else 0
+            content = np.zeros(buffer.bytes, np.uint8)
+            content[at : at + first.nbytes] = _flat(first)
         else:
             content = np.empty(buffer.bytes, np.uint8)
         for home in homes:
@@ -245,7 +252,9 @@ class ReplicaContents:
         away = [b for b in buffers if (trace, device, b.id) not in self._memory.places]
         for buffer in (*here, *away):
             address = self._memory.address(trace, device, buffer.id, slot, lane)
-            yield buffer.name, address, buffer.bytes
+            place = self._memory.places.get((trace, device, buffer.id))
+            held = (0, buffer.bytes) if place is None else place.held(buffer.bytes)
+            yield buffer.name, address, held
 
     # --- places -------------------------------------------------------------------------------
 

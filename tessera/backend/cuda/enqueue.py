@@ -253,7 +253,12 @@ class Enqueuer:
         number = self.parts.done_words[self._stage] + NUMBER_AT
         keys = buffer_key(self._trace, buffer.id), device_key(device)
         ranges = ranges_without_words(self._served.program, buffer)
-        for start, end in ranges if len(ranges) <= _MOST_RANGES else ():
+        place = self.parts.around.memory.places[self._trace, device, buffer.id]
+        first, last = place.held(buffer.bytes)
+        for given in ranges if len(ranges) <= _MOST_RANGES else ():
+            start, end = max(given[0], first), min(given[1], last)
+            if start >= end:
+                continue
             blocks = min(1024, -(-(end - start) // 4096))
             words = (target, start, end, number, *keys, int(side))
             self.writer.launch_helper(

@@ -21,7 +21,7 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.ir.program.data_type import DataType
-from tessera.ir.program.seeded import Seeded, Source
+from tessera.ir.program.seeded import WORD_BYTES, Seeded, Source
 
 PIECE_BYTES = 16 << 20
 # Smaller contents are not worth threads, pinned memory or a kernel.
@@ -61,8 +61,9 @@ class Loader:
                 self._use(device)
                 self._driver.fill(address + start, 0, end - start)
                 return
-            if (start, end) == (0, source.buffer.bytes) and end >= LEAST_SEEDED_BYTES:
-                self._seed(device, address, source)
+            is_even = start % WORD_BYTES == 0 and end in (end & -WORD_BYTES, source.buffer.bytes)
+            if is_even and end - start >= LEAST_SEEDED_BYTES:
+                self._seed(device, address, source, start, end)
                 return
             source = source.read()
         content = np.ascontiguousarray(source).reshape(-1).view(np.uint8)[start:end]
@@ -88,14 +89,14 @@ class Loader:
         self._used.add(device)
         self._driver.use(self._devices[device].context)
 
-    def _seed(self, device: str, address: int, source: Seeded) -> None:
-        buffer = source.buffer
-        assert buffer.dtype is not None, "only floats are made from a seed"
-        kind, values = _KINDS[buffer.dtype]
-        count = buffer.bytes // buffer.dtype.bytes * values
-        state, increment = source.generator()
+    def _seed(self, device: str, address: int, source: Seeded, start: int, end: int) -> None:
+        dtype = source.buffer.dtype
+        assert dtype is not None, "only floats are made from a seed"
+        kind, values = _KINDS[dtype]
+        count = (end - start) // dtype.bytes * values
+        state, increment = source.generator(start)
         numbers = (state >> 64, state & _LOW, increment >> 64, increment & _LOW)
-        packed = pack_words((address, count, kind, *numbers))
+        packed = pack_words((address + start, count, kind, *numbers))
         self._kept.append(packed)
         self._use(device)
         function = self._helpers.function(device, "seed_values")

@@ -78,7 +78,10 @@ class ReplicaMemory:
                 self.blocks[area.device, area.kind] = self._allocate(area, guard_bytes)
 
     def address(self, trace: int, device: str, buffer: BufferId, slot: int, lane: int) -> int:
-        """The address of a buffer; `NOWHERE` or above if it has no place on the device."""
+        """The address of byte 0 of a buffer; `NOWHERE` or above if it has no place on the device.
+
+        The place may hold only a part of the buffer: other bytes belong to others.
+        """
         place = self.places.get((trace, device, buffer))
         if place is None:
             return NOWHERE + (int(buffer) << 36)
@@ -86,7 +89,7 @@ class ReplicaMemory:
             return self._variable(trace, device, buffer)
         block = self.blocks[device, place.kind]
         copy = {AreaKind.WEIGHTS: 0, AreaKind.LANE: lane, AreaKind.SLOT: slot}[place.kind]
-        return block.base + copy * block.stride + block.offsets[place.offset]
+        return block.base + copy * block.stride + block.offsets[place.offset] - place.first
 
     def broken_guards(self) -> Iterator[str]:
         """Guards that were overwritten: a sentence per area and copy."""
@@ -174,7 +177,7 @@ class ReplicaMemory:
     ) -> tuple[dict[int, int], int, tuple[tuple[int, int], ...]]:
         """Offsets, the size of a copy, and its guards; overlapping places keep their overlap."""
         spans = sorted(
-            (place.offset, place.offset + self._programs[place.trace].buffers[place.buffer].bytes)
+            place.taken(self._programs[place.trace].buffers[place.buffer].bytes)
             for place in self._lowered.places
             if place.device == area.device and place.kind is area.kind
         )

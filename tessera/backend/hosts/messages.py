@@ -7,6 +7,8 @@ fields, so that another version of Tessera can be named.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from tessera.backend.processes.messages import (
@@ -29,18 +31,29 @@ from tessera.diagnostics import Diagnostic, error
 from tessera.ir.program.program import LaunchId
 
 
+class OwnWeight(NamedTuple):
+    """A weight that a host reads from a file: the bytes from `first` to `end`, and their digest."""
+
+    name: str
+    sha256: str
+    first: int = 0
+    end: int | None = None
+
+
 class PlanPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a plan for a device. Its parts: the plan's text, contents in the order below.
 
     `known` are contents that accesses depend on: trace, buffer, digest. `own` are weights that the
-    host reads from `path` itself, with their digests; `weights` are sent.
+    host reads from `path` itself; `weights` are sent. Contents may be a part of a buffer: `firsts`
+    has their first bytes, where that is not byte 0.
     """
 
     replica: int
     known: tuple[tuple[int, int, str], ...]
     weights: tuple[str, ...]
     path: str
-    own: tuple[tuple[str, str], ...]
+    own: tuple[OwnWeight, ...]
+    firsts: dict[str, int]
     states: tuple[tuple[str, ...], ...]
     fillings: tuple[tuple[str, ...], ...]
 

@@ -99,7 +99,8 @@ class Arena:
                             yield lowered.trace, step
 
     def address(self, seat: Seat, buffer: ir.BufferId) -> int:
-        """The address of a buffer; a buffer without a place has an address that faults."""
+        """The address of byte 0 of a buffer, of which only a part may be here; a buffer without a
+        place has an address that faults."""
         place = self.places.get((seat.trace, buffer))
         if place is None:
             return self.device.space.base + _NOWHERE + (int(buffer) << 20)
@@ -107,12 +108,24 @@ class Arena:
             variable = self.modules[seat.trace].variable(self._buffer(seat.trace, buffer))
             assert variable is not None, "a variable has a place only where its module runs"
             return variable.address
-        return self._copies[place.kind][_copy(seat, place)] + place.offset
+        return self._copies[place.kind][_copy(seat, place)] + place.base
+
+    def held(self, seat: Seat, buffer: ir.BufferId) -> tuple[int, int]:
+        """The bytes of a buffer that are here: first and end (exclusive)."""
+        return self.places[seat.trace, buffer].held(self._buffer(seat.trace, buffer).bytes)
 
     def view(self, seat: Seat, buffer: ir.BufferId) -> Array:
-        """The bytes of a buffer in place."""
-        start = self.address(seat, buffer) - self.device.space.base
-        return self.device.space.bytes[start : start + self._buffer(seat.trace, buffer).bytes]
+        """The bytes of a buffer in place, from the first that is here."""
+        base = self.address(seat, buffer) - self.device.space.base
+        first, end = self.held(seat, buffer)
+        return self.device.space.bytes[base + first : base + end]
+
+    def whole(self, seat: Seat, buffer: ir.BufferId) -> Array:
+        """All bytes of a buffer; those that are not here are zero. Changes may not be in place."""
+        first, end = self.held(seat, buffer)
+        size = self._buffer(seat.trace, buffer).bytes
+        view = self.view(seat, buffer)
+        return view if (first, end) == (0, size) else np.pad(view, (first, size - end))
 
     def _buffer(self, trace: int, buffer: ir.BufferId) -> ir.Buffer:
         return self.model.traces[trace].program.buffers[buffer]
@@ -121,18 +134,21 @@ class Arena:
         """Write weights, and the initial states of the lanes."""
         for (trace, number), place in self.places.items():
             buffer = self._buffer(trace, number)
+            held = place.held(buffer.bytes)
             if place.kind is AreaKind.WEIGHTS:
-                self.view(Seat(trace, 0, 0), number)[:] = self.model.weights[buffer.name]
+                self.view(Seat(trace, 0, 0), number)[:] = self.model.weight(buffer.name, held)
             elif place.kind is AreaKind.LANE and buffer.role is ir.Role.STATE:
-                for lane, states in enumerate(self.model.states):
-                    self.view(Seat(trace, 0, lane), number)[:] = states[buffer.name]
+                for lane in range(len(self.model.states)):
+                    content = self.model.state(lane, buffer.name, held)
+                    self.view(Seat(trace, 0, lane), number)[:] = content
 
     def set_states(self, lane: int, given: Mapping[str, Array]) -> None:
         """Set states of a lane, in all their places on this device."""
         for (trace, number), place in self.places.items():
             name = self._buffer(trace, number).name
             if place.kind is AreaKind.LANE and name in given:
-                self.view(Seat(trace, 0, lane), number)[:] = given[name]
+                seat = Seat(trace, 0, lane)
+                self.view(seat, number)[:] = given[name][slice(*self.held(seat, number))]
 
     def begin(self, seat: Seat) -> None:
         """Begin a request: poison its slot, then write device addresses."""
@@ -186,11 +202,13 @@ class Arena:
                 key = buffer_key(seat.trace, number)
                 own = device_key(self.name)
                 content = unwritten_bytes(self._unwritten, request, own, key, 0, buffer.bytes)
-                view = self.view(seat, number)
+                view, (first, last) = self.view(seat, number), self.held(seat, number)
                 for start, end in ranges_without_words(
                     self.model.traces[seat.trace].program, buffer
                 ):
-                    view[start:end] = content[start:end]
+                    here, there = max(start, first), min(end, last)
+                    if here < there:
+                        view[here - first : there - first] = content[here:there]
             present.add(number)
 
     def _touched(self, trace: int, operation: Operation) -> frozenset[ir.BufferId]:
@@ -212,26 +230,26 @@ class Arena:
     def fill(self, seat: Seat, buffer: ir.BufferId, spans: Bytes) -> None:
         """Write the initial contents of an output or a temp."""
         given = self.model.fillings[seat.trace].get(self._buffer(seat.trace, buffer).name)
-        view = self.view(seat, buffer)
+        view, (first, _) = self.view(seat, buffer), self.held(seat, buffer)
         for start, end in spans:
-            view[start:end] = POISON if given is None else given[start:end]
+            view[start - first : end - first] = POISON if given is None else given[start:end]
 
     def show(self, seat: Seat, buffers: frozenset[ir.BufferId]) -> None:
         """Allow the next launch to touch these buffers, and module variables."""
-        wanted = sorted(
-            (self.address(seat, b), self._buffer(seat.trace, b).bytes, b)
-            for b in buffers
-            if self.places[seat.trace, b].kind is not AreaKind.MODULE
-        )
+        wanted = []
+        for b in buffers:
+            if self.places[seat.trace, b].kind is not AreaKind.MODULE:
+                first, end = self.held(seat, b)
+                wanted.append((self.address(seat, b) + first, end - first, b, first))
         shown: list[Allocation] = []
-        for address, size, number in wanted:
+        for address, size, number, first in sorted(wanted):
             name = self._buffer(seat.trace, number).name
             if shown and address < shown[-1].address + shown[-1].size:
                 size = max(size, shown[-1].address + shown[-1].size - address)
                 size += address - shown[-1].address
                 shown[-1] = Allocation(shown[-1].address, size, f"{shown[-1].name} or {name}")
             else:
-                shown.append(Allocation(address, size, name))
+                shown.append(Allocation(address, size, name, first=first))
         self.device.space.show(
             sorted([*shown, *self._fixed], key=lambda allocation: allocation.address)
         )
@@ -246,7 +264,10 @@ class Arena:
             buffer = self._buffer(home.trace, home.buffer)
             if home.device == self.name and buffer.role is ir.Role.STATE:
                 content = self._without_addresses(home.trace, home.buffer, lane)
-                parts = [(start, content[start:end].copy()) for start, end in home.bytes]
+                at = self.held(Seat(home.trace, 0, lane), home.buffer)[0]
+                parts = [
+                    (start, content[start - at : end - at].copy()) for start, end in home.bytes
+                ]
                 states.setdefault(buffer.name, parts)
         return states
 
@@ -271,7 +292,9 @@ class Arena:
         here = [b for b in buffers if (seat.trace, b.id) in self.places]
         away = [b for b in buffers if (seat.trace, b.id) not in self.places]
         for buffer in (*here, *away):
-            yield buffer.name, self.address(seat, buffer.id), buffer.bytes
+            is_here = (seat.trace, buffer.id) in self.places
+            held = self.held(seat, buffer.id) if is_here else (0, buffer.bytes)
+            yield buffer.name, self.address(seat, buffer.id), held
 
 
 def _copy(seat: Seat, place: Place) -> int:

@@ -251,17 +251,20 @@ def transfers_to(model: Model, trace: int, device: str) -> list[TransferId]:
 
 def part_of(model: Model, device: str) -> Model:
     """The model with the contents that one device holds."""
-    buffers = [
-        model.traces[place.trace].program.buffers[place.buffer]
-        for place in model.lowered.places
-        if place.device == device
-    ]
-    weights = {buffer.name for buffer in buffers if buffer.role is ir.Role.WEIGHT}
-    states = {buffer.name for buffer in buffers if buffer.role is ir.Role.STATE}
+    held: dict[ir.Role, dict[str, tuple[int, int]]] = {role: {} for role in ir.Role}
+    for place in model.lowered.places:
+        if place.device == device:
+            buffer = model.traces[place.trace].program.buffers[place.buffer]
+            held[buffer.role][buffer.name] = place.held(buffer.bytes)
+    weights, states = (sorted(held[r].items()) for r in (ir.Role.WEIGHT, ir.Role.STATE))
     return replace(
         model,
-        weights={name: np.array(model.weights[name]) for name in sorted(weights)},
-        states=[{n: np.array(lane[n]) for n in sorted(states)} for lane in model.states],
+        weights={name: np.array(model.weight(name, own)) for name, own in weights},
+        states=[
+            {name: np.array(model.state(lane, name, own)) for name, own in states}
+            for lane in range(len(model.states))
+        ],
+        firsts={name: first for name, (first, _) in (*weights, *states) if first},
         fillings=[{n: np.array(v) for n, v in given.items()} for given in model.fillings],
     )
 

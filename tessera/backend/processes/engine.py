@@ -365,22 +365,22 @@ class DeviceEngine:
             if self._in_real_time and left_ns > 0:
                 time.sleep(left_ns / 1e9)
         if self._observer is not None:
-            view = lambda buffer: self.arena.view(seat, buffer)  # noqa: E731
+            view = lambda buffer: self.arena.whole(seat, buffer)  # noqa: E731
             self._observer(self.name, visit.number, step, result, view)
         return step_name(served.program, step)
 
     def _send(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
-        seat = visit.seat
-        pack(
-            transfer, self.arena.view(seat, transfer.buffer), self._region(seat, transfer, landing)
-        )
+        seat, buffer = visit.seat, transfer.buffer
+        region = self._region(seat, transfer, landing)
+        pack(transfer, self.arena.view(seat, buffer), region, self.arena.held(seat, buffer)[0])
         if self._bytes_per_s:
             time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
         self.exchange.post(visit.number, seat.slot, transfer, landing)
 
     def _receive(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
-        view = self.arena.view(visit.seat, transfer.buffer)
-        unpack(transfer, self._region(visit.seat, transfer, landing), view)
+        seat, buffer = visit.seat, transfer.buffer
+        region = self._region(seat, transfer, landing)
+        unpack(transfer, region, self.arena.view(seat, buffer), self.arena.held(seat, buffer)[0])
 
     def _region(self, seat: Seat, transfer: Transfer, landing: LandingId | None) -> Array:
         """The bytes of a transfer between send and receive: in a landing, or in its own region."""

@@ -36,19 +36,20 @@ Notify = Callable[[int, Transfer | Landing], None]
 free."""
 
 
-def pack(transfer: Transfer, buffer: Array, region: Array) -> None:
-    """Copy the bytes of a transfer from a buffer, one range after the other."""
+def pack(transfer: Transfer, buffer: Array, region: Array, first: int = 0) -> None:
+    """Copy the bytes of a transfer from a buffer that begins at byte `first`, one range after the
+    other."""
     at = 0
     for start, end in transfer.bytes:
-        region[at : at + end - start] = buffer[start:end]
+        region[at : at + end - start] = buffer[start - first : end - first]
         at += end - start
 
 
-def unpack(transfer: Transfer, region: Array, buffer: Array) -> None:
+def unpack(transfer: Transfer, region: Array, buffer: Array, first: int = 0) -> None:
     """The inverse of `pack`."""
     at = 0
     for start, end in transfer.bytes:
-        buffer[start:end] = region[at : at + end - start]
+        buffer[start - first : end - first] = region[at : at + end - start]
         at += end - start
 
 

@@ -149,8 +149,7 @@ def _covered(
 
 
 def _extent(buffer: int, served: ServedTrace, places: Mapping[int, Place]) -> tuple[int, int]:
-    start = places[buffer].offset
-    return start, start + served.program.buffers[buffer].bytes
+    return places[buffer].taken(served.program.buffers[buffer].bytes)
 
 
 def _used(program: ir.Program, step: ir.Work, arch: str) -> Iterator[int]:

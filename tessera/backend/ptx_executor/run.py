@@ -171,7 +171,7 @@ class OneDevice:
     def plain_words(self) -> dict[str, dict[int, bytes]]:
         """The words of `pointers` records by buffer and offset, as `address_words` gives them."""
         buffers = self.program.buffers
-        homes = [(b.name, self.buffers[b.id].address, b.bytes) for b in buffers]
+        homes = [(b.name, self.buffers[b.id].address, (0, b.bytes)) for b in buffers]
         plain: dict[str, dict[int, bytes]] = {}
         for table in self.program.pointer_tables:
             raw = self.buffers[table.buffer].numpy().tobytes()

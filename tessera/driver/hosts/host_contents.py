@@ -1,8 +1,8 @@
 """Weights from files on this host, checked against digests from the driver.
 
-In: names, digests, and a path on this host: a file of arrays, or a folder with several such files,
-which may be a checkpoint. Out: the bytes. A missing array, or an array with other bytes, is an
-error that names the host and the path.
+In: names, ranges of bytes, digests, and a path on this host: a file of arrays, or a folder with
+several such files, which may be a checkpoint. Out: the bytes. A missing array, or an array with
+other bytes, is an error that names the host and the path.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 
 import numpy as np
 
+from tessera.backend.hosts.messages import OwnWeight
 from tessera.backend.service import Bytes
 from tessera.diagnostics import ExitCode, TesseraError, error
 from tessera.frontend.contents.checkpoint import open_checkpoint, weights_of
@@ -32,9 +33,9 @@ def digest_of(content: Bytes) -> str:
 
 
 def own_contents(
-    host: str, path: str, wanted: Sequence[tuple[str, str]], programs: Sequence[Program] = ()
+    host: str, path: str, wanted: Sequence[OwnWeight], programs: Sequence[Program] = ()
 ) -> dict[str, Bytes]:
-    """The arrays with these names and digests, from files of this host.
+    """The arrays with these names and digests, or parts of them, from files of this host.
 
     `programs` map tensors of a checkpoint to weights if their names differ.
     """
@@ -45,7 +46,7 @@ def own_contents(
     try:
         with ExitStack() as opened:
             ways = _ways(path, programs, opened)
-            return {name: _array(ways, host, path, name, sha256) for name, sha256 in wanted}
+            return {weight.name: _array(ways, host, path, weight) for weight in wanted}
     except OSError as problem:
         reason = (problem.strerror or str(problem)).lower()
         raise _bad(host, path, f"cannot be read: {reason}") from None
@@ -81,9 +82,10 @@ def _files(path: str) -> list[str]:
     return [os.path.join(path, name) for name in names]
 
 
-def _array(ways: Sequence[_Way], host: str, path: str, name: str, sha256: str) -> Bytes:
-    """Among the arrays with a name, the one with the driver's bytes."""
-    contents = [np.array(read(name)) for names, read in ways if name in names]
+def _array(ways: Sequence[_Way], host: str, path: str, wanted: OwnWeight) -> Bytes:
+    """Among the arrays with a name, the bytes of the one that has those of the driver."""
+    name, sha256, first, end = wanted
+    contents = [np.array(read(name)[first:end]) for names, read in ways if name in names]
     if not contents:
         raise _bad(host, path, f"have no array `{name}`")
     for content in contents:

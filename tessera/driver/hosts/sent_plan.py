@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tessera.backend.hosts.messages import PlanPart
+from tessera.backend.hosts.messages import OwnWeight, PlanPart
 from tessera.backend.service import Bytes, Model, served_traces
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
@@ -47,7 +47,7 @@ class SentPlan:
     ) -> None:
         self._weights = weights
         self._host_of = host_of
-        self._digests: dict[str, str] = {}
+        self._digests: dict[tuple[str, int, int], str] = {}
         self._text = np.frombuffer(print_plan(plan).encode(), np.uint8)
         self._replicas = [id(replica.lowered) for replica in plan.replicas]
         self._known: list[tuple[int, int, str]] = []
@@ -66,7 +66,8 @@ class SentPlan:
             known=tuple(self._known),
             weights=tuple(name for name in sorted(part.weights) if name not in own),
             path=path,
-            own=tuple((name, self._digest(name, part.weights[name])) for name in own),
+            own=tuple(self._own(part, name) for name in own),
+            firsts=dict(part.firsts),
             states=tuple(tuple(sorted(lane)) for lane in part.states),
             fillings=tuple(tuple(sorted(given)) for given in part.fillings),
         )
@@ -80,10 +81,12 @@ class SentPlan:
         """Whether a weight comes from a file; no host has a file of a seeded weight."""
         return not isinstance(self._weights.source(name), Seeded)
 
-    def _digest(self, name: str, content: Bytes) -> str:
-        if name not in self._digests:
-            self._digests[name] = digest_of(content)
-        return self._digests[name]
+    def _own(self, part: Model, name: str) -> OwnWeight:
+        first = part.firsts.get(name, 0)
+        key = name, first, first + part.weights[name].nbytes
+        if key not in self._digests:
+            self._digests[key] = digest_of(part.weights[name])
+        return OwnWeight(name, self._digests[key], *key[1:])
 
 
 def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
@@ -114,6 +117,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
         weights=_named(part.weights, coming) | own_contents(host, part.path, part.own, programs),
         states=[_named(names, coming) for names in part.states],
         fillings=[_named(names, coming) for names in part.fillings],
+        firsts=part.firsts,
     )
 
 

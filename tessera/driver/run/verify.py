@@ -212,8 +212,8 @@ def _apart(lowered: LoweredReplica, programs: Sequence[ir.Program]) -> LoweredRe
     for place in lowered.places:
         if place.kind is AreaKind.SLOT:
             start = sizes.get(place.device, 0)
-            size = programs[place.trace].buffers[place.buffer].bytes
-            sizes[place.device] = start + -(-size // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
+            begins, ends = place.taken(programs[place.trace].buffers[place.buffer].bytes)
+            sizes[place.device] = start + -(-(ends - begins) // PLACE_ALIGNMENT) * PLACE_ALIGNMENT
             place = replace(place, offset=start)
         places.append(place)
     areas = tuple(

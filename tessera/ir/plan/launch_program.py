@@ -32,7 +32,7 @@ What a buffer holds when a request begins: a weight, its contents, on each devic
 for it. An input: on the host, its contents. An output or temp: its contents where the user gives
 some, else poison; on the host, and wherever a `Fill` puts it. A state: what the lane's previous
 request left, on the devices that `Home` records name for the bytes, and nowhere else; at the end
-it is there again; bytes without a home, which no step may write, are wherever it has a place.
+it is there again; bytes without a home, which no step may write, are wherever a place holds them.
 A module variable is like a state, but of all lanes.
 The words of a `pointers` record hold the device's own addresses wherever the buffer has a place;
 no transfer and no fill touches them.
@@ -259,6 +259,19 @@ class Place:
     offset: int
     first: int = 0
     end: int | None = None
+
+    @property
+    def base(self) -> int:
+        """Where byte 0 of the buffer is, or would be: its address is the one that kernels get."""
+        return self.offset - self.first
+
+    def held(self, size: int) -> tuple[int, int]:
+        """The bytes that the place holds of a buffer of `size` bytes: first and end (exclusive)."""
+        return self.first, size if self.end is None else self.end
+
+    def taken(self, size: int) -> tuple[int, int]:
+        """The bytes of the area that the place takes, for a buffer of `size` bytes."""
+        return self.offset, self.base + self.held(size)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

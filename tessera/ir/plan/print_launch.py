@@ -49,6 +49,8 @@ def lowered_lines(lowered: LoweredReplica) -> Iterator[str]:
         yield (
             f"place trace={place.trace} buffer={place.buffer} device={_quoted(place.device)}"
             f" kind={_quoted(place.kind.value)} offset={place.offset}"
+            + (f" first={place.first}" if place.first else "")
+            + ("" if place.end is None else f" end={place.end}")
         )
     for home in lowered.homes:
         yield (

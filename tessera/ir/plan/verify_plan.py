@@ -145,16 +145,16 @@ def _shares(plan: Plan) -> Iterator[Flaw]:
 
 def _shared_weights(plan: Plan) -> Iterator[Flaw]:
     """Check that policies, which share the weights of a device, lay them out equally."""
-    seen: dict[object, tuple[str, int]] = {}
+    seen: dict[object, tuple[str, object]] = {}
     for replica in plan.replicas:
         lowered = replica.lowered
-        rows: list[tuple[object, object, int]] = [
+        rows: list[tuple[object, object, object]] = [
             (area, area.device, area.bytes)
             for area in lowered.areas
             if area.kind is AreaKind.WEIGHTS
         ]
         rows += [
-            (place, (place.device, place.trace, place.buffer), place.offset)
+            (place, (place.device, place.trace, place.buffer), _layout(place))
             for place in lowered.places
             if place.kind is AreaKind.WEIGHTS
         ]
@@ -162,6 +162,12 @@ def _shared_weights(plan: Plan) -> Iterator[Flaw]:
             policy, first = seen.setdefault(key, (replica.policy, value))
             if policy != replica.policy and first != value:
                 yield Flaw(record, f"policies share weights, and `{policy}` has {first} here")
+
+
+def _layout(place: Place) -> object:
+    """What policies have to agree on: an offset, and the bytes of the buffer that are there."""
+    is_whole = place.first == 0 and place.end is None
+    return place.offset if is_whole else (place.offset, place.first, place.end)
 
 
 def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
@@ -245,6 +251,10 @@ def _place(place: Place, sizes: dict[tuple[str, AreaKind], int], traces: int) ->
         yield Flaw(place, f"the {place.kind.value} area of `{place.device}` has {size} bytes")
     if place.kind is not AreaKind.MODULE and place.offset % PLACE_ALIGNMENT:
         yield Flaw(place, f"a place begins at a multiple of {PLACE_ALIGNMENT}")
+    if place.first % PLACE_ALIGNMENT:
+        yield Flaw(place, f"`first` is a multiple of {PLACE_ALIGNMENT}")
+    if place.end is not None and place.end <= place.first:
+        yield Flaw(place, "a place holds at least one byte: `end` is above `first`")
 
 
 def _home(home: Home, placed: set[tuple[int, BufferId, str]]) -> Iterator[Flaw]:

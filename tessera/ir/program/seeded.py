@@ -22,6 +22,9 @@ from tessera.ir.program.program import Buffer
 
 Bytes = npt.NDArray[np.uint8]
 
+WORD_BYTES = 16
+"""The bytes of floats of any type that begin with a new word of the generator."""
+
 _FLOATS = frozenset(
     (
         DataType.F32,
@@ -52,9 +55,12 @@ class Seeded:
         """Whether all bytes are zero, because of the type."""
         return self.buffer.dtype not in _FLOATS
 
-    def generator(self) -> tuple[int, int]:
-        """State and increment of the generator, 128 bits each, before its first step."""
-        state = _generator(self.buffer, self.seed).state["state"]
+    def generator(self, start: int = 0) -> tuple[int, int]:
+        """State and increment of the generator, 128 bits each, before the step that makes byte
+        `start`, a multiple of `WORD_BYTES`."""
+        # A word of 64 bits makes two narrow floats, or a wide one.
+        narrow = min(2 * self.buffer.dtype.bytes, 8) if self.buffer.dtype else 8
+        state = _generator(self.buffer, self.seed).advance(start // narrow).state["state"]
         return int(state["state"]), int(state["inc"])
 
 

@@ -115,6 +115,21 @@ def region_ranges(region: Region, length: int) -> Array:
     return cut[cut[:, 0] < cut[:, 1]]
 
 
+def region_hull(region: Region, length: int) -> tuple[int, int]:
+    """The first byte of a region in a buffer of `length` bytes and the end of its last."""
+    if isinstance(region, Affine) and region.pieces:
+        first = min(piece.offset for piece in region.pieces)
+        end = max(piece.end for piece in region.pieces)
+        if first >= 0 and end <= length:
+            return first, end
+    return hull_of(region_ranges(region, length))
+
+
+def hull_of(ranges: Array) -> tuple[int, int]:
+    """The start of the first range and the end of the last; 0 and 0 if there is none."""
+    return (int(ranges[0, 0]), int(ranges[-1, 1])) if len(ranges) else (0, 0)
+
+
 def _descriptor(piece: Descriptor) -> Array:
     """Merge dimensions without gaps into a wider word; the other dimensions yield the starts."""
     width = piece.width

@@ -12,12 +12,12 @@ The proof covers every request, at any speed of the devices:
 - memory has room for everything, and nothing is used after it was freed.
 
 The stages: `division` (parts and twins do what their steps do), `shape` (everything exists, and is
-done once), `memory` (places, modules, memory that
-policies share), `landings` (memory into which another host puts bytes), `tenants` (the buffer that
-holds a place, and for how long), `order` (the order of operations), `expected` (what one device
-would do), `versions` (the walk), `waste` (the bytes that transfers carry), `homes` (bytes that
-persist between requests), `pins` and `tables` (pointers), `fits` (what devices can run). No code is
-shared with planning, division or lowering. `part_text` judges the kernels of parts.
+done once), `memory` (places, modules), `layouts` (memory that policies share), `landings` (memory
+into which another host puts bytes), `tenants` (the buffer that holds a place, and for how long),
+`order` (the order of operations), `expected` (what one device would do), `versions` (the walk),
+`waste` (the bytes that transfers carry), `homes` (bytes that persist between requests), `pins` and
+`tables` (pointers), `fits` (what devices can run). No code is shared with planning, division or
+lowering. `part_text` judges the kernels of parts.
 
 Source: decision records 0005 and 0007.
 """
@@ -38,13 +38,12 @@ from tessera.passes.checker.findings import Findings, Locate, nowhere
 from tessera.passes.checker.fits import check_fits
 from tessera.passes.checker.homes import check_homes, writes_variables
 from tessera.passes.checker.landings import check_landings, find_landings
+from tessera.passes.checker.layouts import check_layouts, shared_areas
 from tessera.passes.checker.memory import (
     Arches,
     check_capacity,
-    check_layouts,
     check_memory,
     check_modules,
-    shared_areas,
 )
 from tessera.passes.checker.order import find_order
 from tessera.passes.checker.pins import check_pins, check_words

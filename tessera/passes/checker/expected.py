@@ -36,6 +36,7 @@ from tessera.passes.checker.bytes import (
     minus,
     places,
     ranges_of,
+    region_hull,
     region_ranges,
 )
 from tessera.passes.checker.shape import TraceShape
@@ -72,13 +73,12 @@ class StepTouch:
 class ExpectedVersions:
     """The versions on a single device. `bounds` cuts buffers into atoms; `words` are pointers.
 
-    `weights` has, per step, the weights that it touches and whether it may write them; `versions`
-    has the version that it writes.
+    `versions` has, per step, the version that it writes.
     """
 
     versions: tuple[int, ...]
     touches: tuple[tuple[StepTouch, ...], ...]
-    weights: tuple[tuple[tuple[int, bool], ...], ...]
+    weights: tuple[tuple[WeightTouch, ...], ...]
     bounds: dict[int, Array]
     words: dict[int, Array]
     final: dict[int, Versions]
@@ -180,15 +180,24 @@ class Bytes3:
 
 
 @dataclass(frozen=True, slots=True)
+class WeightTouch:
+    """A weight that a step touches, from its first byte to the end of its last; is it written?"""
+
+    buffer: int
+    hull: tuple[int, int]
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Effects:
-    """One step: its effects on the walked buffers; its weights, and whether it may write them.
+    """One step: its effects on the walked buffers, and its weights.
 
     Weights never change and are not walked, except those with words of a `pointers` record, which
     may be in a slot.
     """
 
     touched: tuple[tuple[int, Bytes3], ...]
-    weights: tuple[tuple[int, bool], ...]
+    weights: tuple[WeightTouch, ...]
 
 
 def find_effects(program: Program, graph: KernelGraph) -> tuple[Effects, ...]:
@@ -210,13 +219,21 @@ def _effects(
         if held.bytes == 0:
             continue
         if held.role is Role.WEIGHT:
-            weights.append((buffer, any(access.kind.writes for access in those)))
+            written = any(access.kind.writes for access in those)
+            weights.append(WeightTouch(buffer, _hull(those, held.bytes), written))
             if buffer not in tables:
                 continue
         touched_bytes = memo.bytes_of(those, held.bytes)
         if len(touched_bytes.needed) or len(touched_bytes.written):
             touched.append((buffer, touched_bytes))
     return Effects(tuple(touched), tuple(weights))
+
+
+def _hull(accesses: list[Access], length: int) -> tuple[int, int]:
+    """All accesses of a step to one buffer: the first byte, and the end of the last."""
+    hulls = [region_hull(access.region, length) for access in accesses]
+    real = [hull for hull in hulls if hull[0] < hull[1]]
+    return min((h[0] for h in real), default=0), max((h[1] for h in real), default=0)
 
 
 class _EffectMemo:

@@ -7,7 +7,7 @@ when it ends.
 A state is one buffer for all traces that have its name; a module variable belongs to its trace.
 Bytes that some step of the replica may write are at the devices that `Home` records name, the same
 in every trace, so that any trace may follow any other. Bytes without a home are on every device
-where the buffer has a place; bytes with a home are there and nowhere else, written or not. Requests
+where a place holds them; bytes with a home are there and nowhere else, written or not. Requests
 of all sequences share variables: if a variable may be written, requests run one at a time. Requests
 also run one at a time if a word of a `pointers` record in a state may be written: the word is put
 there once and carried on, and afterwards it may or may not hold an address of its request. Only one
@@ -88,11 +88,16 @@ def _home_fault(
     held = buffers[home.buffer]
     if held.role not in LASTING:
         return f"is of `{held.name}`, which does not outlive a request"
-    if memory.place(home.trace, home.device, int(home.buffer)) is None:
+    place = memory.place(home.trace, home.device, int(home.buffer))
+    if place is None:
         return f"is of `{held.name}`, which has no place there"
     if any(other.device == home.device for other in homes[home.trace].get(int(home.buffer), ())):
         return f"is of `{held.name}`, which has another there"
-    return bytes_fault(home.bytes, held.bytes, held.name)
+    fault = bytes_fault(home.bytes, held.bytes, held.name)
+    first, end = place.held(held.bytes)
+    if fault is None and not first <= home.bytes[0][0] < home.bytes[-1][1] <= end:
+        fault = f"is of bytes of `{held.name}` outside {first}:{end}, which is all that is there"
+    return fault
 
 
 def _key(trace: int, buffer: Buffer) -> Key:

@@ -10,12 +10,14 @@ may overlap: `checker.versions` proves that their tenants do not overlap in time
 variable is only known when its module is loaded; no two variables share bytes. A weight with words
 of a `pointers` record may be in a slot, because the buffers that it points to may be in a slot.
 
+A place may hold a range of its buffer. It begins at a multiple of the alignment, so that every
+pointer into the buffer is as aligned as before. `checker.versions` and `checker.homes` prove that
+nothing on the device touches other bytes. A buffer with words of a `pointers` record, or that such
+a word points to, is whole.
+
 A loaded module has all its `.global` and `.const` variables in memory, whether a step touches them
 or not (`check_modules`). A device loads the modules of the launches that run there: separate copies
 for every trace, and every variant that one of its launches takes.
-
-One policy serves at a time, and a run may switch policies without loading weights again. So all
-policies have the same layout of weights on a device (`check_layouts`), and weights count once.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     Place,
 )
-from tessera.ir.plan.plan import Replica
 from tessera.ir.program.program import Launch, Program, Role
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.tables import check_tables
@@ -160,13 +161,34 @@ def _place_fault(
     area = areas.get((place.device, place.kind))
     if area is None:
         return f"is in the {place.kind.value} area, which is not there"
-    if place.kind is AreaKind.MODULE:
-        return None
-    if place.offset < 0 or place.offset + buffer.bytes > area.bytes:
-        end = place.offset + buffer.bytes
-        return f"takes bytes {place.offset}:{end} of an area of {area.bytes} bytes"
+    fault = _range_fault(place, buffer.bytes, program)
+    if fault is not None or place.kind is AreaKind.MODULE:
+        return fault
+    start, end = place.taken(buffer.bytes)
+    if start < 0 or end > area.bytes:
+        return f"takes bytes {start}:{end} of an area of {area.bytes} bytes"
     if place.offset % PLACE_ALIGNMENT:
         return f"is at {place.offset}, no multiple of {PLACE_ALIGNMENT}"
+    return None
+
+
+def _range_fault(place: Place, size: int, program: Program) -> str | None:
+    """Why a place cannot hold its range of a buffer of `size` bytes."""
+    if (place.first, place.end) == (0, None):
+        return None
+    first, end = place.held(size)
+    if not 0 <= first < end <= size:
+        return f"holds bytes {first}:{end} of {size}"
+    if first % PLACE_ALIGNMENT:
+        return f"holds bytes from {first}, no multiple of {PLACE_ALIGNMENT}"
+    if place.kind is AreaKind.MODULE:
+        return "is a variable, and a part of it is loaded"
+    if any(
+        place.buffer in (table.buffer, word.target.buffer)
+        for table in program.pointer_tables
+        for word in table.words
+    ):
+        return "is in part, and holds addresses or is pointed to from memory"
     return None
 
 
@@ -193,21 +215,33 @@ def _check_shared(memory: Memory, programs: Sequence[Program], findings: Finding
                     f"{held.role.value} of {held.bytes}",
                 )
     areas: dict[tuple[str, AreaKind], dict[str, tuple[int, int]]] = {}
+    bases: dict[tuple[str, str], int] = {}
     for (trace, device, number), place in memory.places.items():
         if place.kind not in _SHARED:
             continue
         buffer = programs[trace].buffers[number]
         named = areas.setdefault((device, place.kind), {})
-        known = named.setdefault(buffer.name, (place.offset, buffer.bytes))
-        if known != (place.offset, buffer.bytes):
+        own = place.taken(buffer.bytes)
+        known, base = (
+            named.setdefault(buffer.name, own),
+            bases.setdefault((device, buffer.name), place.base),
+        )
+        if (known, base) != (own, place.base):
             findings.add(
                 "TSR4009",
                 f"traces share `{buffer.name}` on `{device}` and put it in different places",
-                f"{known[1]} bytes at {known[0]}, and {buffer.bytes} bytes at {place.offset}",
+                f"{place_text(known, base)}, and {place_text(own, place.base)}",
                 at=place,
             )
     for (device, kind), named in areas.items():
         _check_apart(f"the {kind.value} area of `{device}`", named, findings)
+
+
+def place_text(taken: tuple[int, int], base: int) -> str:
+    """The bytes of an area that a place takes, in words; `base` is where byte 0 would be."""
+    start, end = taken
+    first = "" if start == base else f" from byte {start - base} on"
+    return f"{end - start} bytes{first} at {start}"
 
 
 def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: Findings) -> None:
@@ -216,12 +250,12 @@ def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: F
         weight = programs[trace].buffers[number]
         if place.kind is not AreaKind.SLOT or weight.role is not Role.WEIGHT:
             continue
-        end = place.offset + weight.bytes
+        start, end = place.taken(weight.bytes)
         for (other_trace, other_device, other), used in memory.places.items():
             if (other_trace, other_device) != (trace, device) or other == number:
                 continue
-            stop = used.offset + programs[trace].buffers[other].bytes
-            if used.kind is AreaKind.SLOT and used.offset < end and place.offset < stop:
+            begin, stop = used.taken(programs[trace].buffers[other].bytes)
+            if used.kind is AreaKind.SLOT and begin < end and start < stop:
                 name = programs[trace].buffers[other].name
                 findings.add(
                     "TSR4009",
@@ -233,7 +267,7 @@ def _check_slot_weights(memory: Memory, programs: Sequence[Program], findings: F
 
 def _check_apart(where: str, named: Mapping[str, tuple[int, int]], findings: Findings) -> None:
     """Check that no two of the named ranges share bytes."""
-    rows = sorted((offset, offset + size, name) for name, (offset, size) in named.items() if size)
+    rows = sorted((start, end, name) for name, (start, end) in named.items() if start < end)
     for (_, end, name), (start, _, other) in pairwise(rows):
         if start < end:
             findings.add("TSR4009", f"`{name}` and `{other}` share bytes {start}:{end} of {where}")
@@ -331,59 +365,3 @@ def _variable_bytes(program: Program) -> dict[int, int]:
             if module is not None:
                 bytes_of[module] = bytes_of.get(module, 0) + variable.bytes
     return bytes_of
-
-
-def check_layouts(
-    replicas: Sequence[Replica], programs: Sequence[Program], findings: Findings
-) -> None:
-    """Check that a weight is in the same place in every policy, and that nothing else is there."""
-    if len({replica.policy for replica in replicas}) < 2:
-        return
-    layouts: dict[str, dict[str, tuple[int, int]]] = {}
-    for replica in replicas:
-        for place in replica.lowered.places:
-            if place.kind is not AreaKind.WEIGHTS or not 0 <= place.trace < len(programs):
-                continue
-            buffers = programs[place.trace].buffers
-            if not 0 <= place.buffer < len(buffers):
-                continue  # reported by `check_memory`
-            weight = buffers[place.buffer]
-            layout = layouts.setdefault(place.device, {})
-            known = layout.setdefault(weight.name, (place.offset, place.offset + weight.bytes))
-            if known[0] != place.offset:
-                findings.add(
-                    "TSR4009",
-                    f"policies share `{weight.name}` on `{place.device}` and have it at {known[0]} "
-                    f"and at {place.offset}",
-                    at=place,
-                )
-    for device, layout in layouts.items():
-        rows = sorted((start, end, name) for name, (start, end) in layout.items())
-        for (_, end, name), (start, _, other) in pairwise(rows):
-            if start < end:
-                findings.add(
-                    "TSR4009",
-                    f"policies share the weights area of `{device}`, and `{name}` and `{other}` "
-                    f"share bytes {start}:{end} of it",
-                )
-
-
-def shared_areas(replicas: Sequence[Replica]) -> list[Area]:
-    """The areas of all replicas; with several policies, the largest weight area per device."""
-    weights: dict[tuple[str, str], list[Area]] = {}
-    kept = []
-    for replica in replicas:
-        for area in replica.lowered.areas:
-            if area.kind is AreaKind.WEIGHTS:
-                weights.setdefault((area.device, replica.policy), []).append(area)
-            else:
-                kept.append(area)
-    largest: dict[str, list[Area]] = {}
-    for (device, _), areas in weights.items():
-        if _taken(areas) >= _taken(largest.get(device, [])):
-            largest[device] = areas
-    return [*kept, *(area for areas in largest.values() for area in areas)]
-
-
-def _taken(areas: Sequence[Area]) -> int:
-    return sum(area.bytes * area.count for area in areas)

@@ -4,7 +4,8 @@ In: places of the buffers of a trace on a device. Out: a `Space`.
 
 All areas of a device that requests change are laid out one after the other, so that a byte has one
 address: state, slot, weights with addresses in them, then the variables of modules. This memory is
-cut into atoms at the boundaries of all buffers in it. A tag is a buffer and a version in one
+cut into atoms at the boundaries of all buffers in it. A place that holds a range of its buffer has
+only the atoms of that range. A tag is a buffer and a version in one
 number; 0 is poison.
 """
 
@@ -32,8 +33,8 @@ _VARIABLES = 3 * MOST_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """The bytes of a device. `start` has the address of each buffer. `atoms` has, for each atom of
-    the space, the atom of the buffer.
+    """The bytes of a device. `start` has the address of byte 0 of each buffer, `held` the bytes of
+    the buffer that are here. `atoms` has, for each atom of the space, the atom of the buffer.
 
     `reads` and `writes` have a row per queue: the position of the last operation there, or -1.
     `known` caches the indices of ranges that steps name, by the identity of the array.
@@ -41,7 +42,7 @@ class Space:
 
     bounds: Array
     start: dict[int, int]
-    sizes: dict[int, int]
+    held: dict[int, tuple[int, int]]
     atoms: dict[int, Array]
     tags: Array
     reads: npt.NDArray[np.int32]
@@ -62,13 +63,19 @@ class Space:
             return slice(0, 0)
         return places(self.bounds, ranges + self.start[buffer])
 
-    def end(self, buffer: int) -> int:
-        """One past the last byte of a buffer."""
-        return self.start[buffer] + self.sizes[buffer]
+    def holds(self, buffer: int, ranges: Array) -> bool:
+        """Whether all bytes of some ranges of a buffer are here."""
+        first, end = self.held[buffer]
+        return len(ranges) == 0 or bool(first <= ranges[0, 0] and ranges[-1, 1] <= end)
+
+    def extent(self, buffer: int) -> tuple[int, int]:
+        """The addresses of the first byte of a buffer that is here, and one past the last."""
+        first, end = self.held[buffer]
+        return self.start[buffer] + first, self.start[buffer] + end
 
     def span(self, buffer: int) -> tuple[int, int]:
         """The first and last index (exclusive) of a buffer in the tables."""
-        first = int(np.searchsorted(self.bounds, self.start[buffer]))
+        first = int(np.searchsorted(self.bounds, self.extent(buffer)[0]))
         return first, first + len(self.atoms[buffer])
 
     @staticmethod
@@ -146,30 +153,31 @@ def build_space(
 ) -> Space:
     """The memory of a device before a request: all poison."""
     start: dict[int, int] = {}
-    sizes: dict[int, int] = {}
+    held: dict[int, tuple[int, int]] = {}
     variables = _VARIABLES
-    for held in shape.graph.buffers:
-        place = memory.place(shape.trace.trace, device, int(held.id))
-        if place is None or int(held.id) not in expected.bounds:
+    for buffer in shape.graph.buffers:
+        number = int(buffer.id)
+        place = memory.place(shape.trace.trace, device, number)
+        if place is None or number not in expected.bounds:
             continue
-        sizes[int(held.id)] = held.bytes
+        held[number] = place.held(buffer.bytes)
         if place.kind is AreaKind.MODULE:
-            start[int(held.id)] = variables
-            variables += held.bytes + 1
+            start[number] = variables
+            variables += buffer.bytes + 1
         else:
-            start[int(held.id)] = _BASES[place.kind] + place.offset
-    parts = [expected.bounds[buffer] + at for buffer, at in start.items()]
+            start[number] = _BASES[place.kind] + place.base
+    parts = [np.clip(expected.bounds[number], *held[number]) + at for number, at in start.items()]
     bounds = np.unique(np.concatenate(parts)) if parts else np.zeros(1, dtype=np.int64)
     atoms: dict[int, Array] = {}
-    for buffer, at in start.items():
-        own = expected.bounds[buffer]
-        first, last = np.searchsorted(bounds, [at, at + sizes[buffer]])
-        atoms[buffer] = np.searchsorted(own, bounds[first:last] - at, side="right") - 1
+    for number, at in start.items():
+        own = expected.bounds[number]
+        first, last = np.searchsorted(bounds, [at + held[number][0], at + held[number][1]])
+        atoms[number] = np.searchsorted(own, bounds[first:last] - at, side="right") - 1
     count = len(bounds)
     return Space(
         bounds=bounds,
         start=start,
-        sizes=sizes,
+        held=held,
         atoms=atoms,
         tags=np.zeros(count, dtype=np.int64),
         reads=np.full((len(_QUEUES), count), -1, dtype=np.int32),

@@ -64,7 +64,7 @@ def _in_one_place(table: Place, first: Place | None, other: Place | None) -> boo
         return True
     if first is None or other is None:
         return first is other
-    return (first.kind, first.offset) == (other.kind, other.offset)
+    return (first.kind, first.base) == (other.kind, other.base)
 
 
 def _words(program: Program) -> dict[int, list[PointerWord]]:

@@ -57,7 +57,7 @@ class Tenants:
         if (op.device, buffer) in self._since or not self._is_in_slot(op.device, buffer):
             return False
         space, rows = self.spaces[op.device], self._rows[op.device]
-        start, end = space.start[buffer], space.end(buffer)
+        start, end = space.extent(buffer)
         near = bisect_left(rows, (start - self._longest[op.device],))
         for first, last, other in rows[near : bisect_left(rows, (end,))]:
             since = self._since[op.device, other]
@@ -72,7 +72,7 @@ class Tenants:
         """Check that the buffers that one step touches share no bytes."""
         space = self.spaces[op.device]
         reach, owner = -1, -1
-        for start, end, buffer in sorted((space.start[b], space.end(b), b) for b in buffers):
+        for start, end, buffer in sorted((*space.extent(b), b) for b in buffers):
             if start < reach:
                 self.findings.add(
                     "TSR4005",
@@ -110,4 +110,4 @@ class Tenants:
             )
             return
         space = self.spaces[op.device]
-        self._rows[op.device].remove((space.start[buffer], space.end(buffer), buffer))
+        self._rows[op.device].remove((*space.extent(buffer), buffer))

@@ -16,6 +16,8 @@ apply to different tenants of the same bytes.
 
 At the end outputs have reached the host in their last version, each byte once, and bytes that
 persist are in their last version at every home.
+
+Longer than 400 lines because the rules of all operations work on the same tables.
 """
 
 from __future__ import annotations
@@ -37,7 +39,16 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program.program import Role
 from tessera.passes.checker import limits
-from tessera.passes.checker.bytes import Array, Index, marked, places, ranges_of, text
+from tessera.passes.checker.bytes import (
+    Array,
+    Index,
+    common,
+    marked,
+    minus,
+    places,
+    ranges_of,
+    text,
+)
 from tessera.passes.checker.expected import FIRST, ExpectedVersions, StepTouch, Versions
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.homes import Claims
@@ -128,6 +139,8 @@ class _VersionWalk:
         space = self.spaces[device]
         if buffer not in space.start or len(where) == 0:
             return
+        if not space.holds(buffer, where):
+            where = common(where, ranges_of([space.held[buffer]]))
         index = space.index(buffer, where)
         here, own = space.tags[index], space.tag(buffer, FIRST)
         # If two buffers start with the same bytes, it is unknown which of them is there.
@@ -158,7 +171,7 @@ class _VersionWalk:
         self._check_weights(op, step)
         touches = []
         for touch in self.expected.touches[step]:
-            if not self._has_place(op, touch.buffer):
+            if not self._has_place(op, touch.buffer, touch.needed, touch.written):
                 continue
             needed = space.index_of(touch.buffer, touch.needed)
             written = space.index_of(touch.buffer, touch.written)
@@ -183,18 +196,23 @@ class _VersionWalk:
                 space.write(written, op, space.tag(touch.buffer, self.expected.versions[step]))
 
     def _check_weights(self, op: Op, step: int) -> None:
-        for buffer, written in self.expected.weights[step]:
-            if written:
+        for weight in self.expected.weights[step]:
+            if weight.written:
                 self.findings.add(
                     "TSR4005",
-                    f"step {self.names.step(step)} may write {self.names.buffer(buffer)}, a weight "
-                    "that all requests share",
+                    f"step {self.names.step(step)} may write {self.names.buffer(weight.buffer)}, a "
+                    "weight that all requests share",
                     self.names.op(op),
                 )
-            if buffer in self.expected.bounds:
-                continue  # it is walked, and checked like any other buffer
-            if self.memory.place(self.shape.trace.trace, op.device, buffer) is None:
-                self._no_place(op, buffer)
+            if weight.buffer in self.expected.bounds or weight.hull[0] == weight.hull[1]:
+                continue  # it is walked, and checked like any other buffer, or nothing is touched
+            place = self.memory.place(self.shape.trace.trace, op.device, weight.buffer)
+            if place is None:
+                self._no_place(op, weight.buffer)
+                continue
+            held = place.held(self.shape.graph.buffers[weight.buffer].bytes)
+            if not held[0] <= weight.hull[0] < weight.hull[1] <= held[1]:
+                self._not_held(op, weight.buffer, ranges_of([weight.hull]), held)
 
     def _check_current(self, op: Op, touch: StepTouch, index: Index) -> None:
         space = self.spaces[op.device]
@@ -228,7 +246,7 @@ class _VersionWalk:
         transfer = self.shape.transfers[number]
         buffer, ranges = int(transfer.buffer), ranges_of(transfer.bytes)
         version: int | Versions = FIRST
-        if self._has_place(op, buffer):
+        if self._has_place(op, buffer, ranges):
             self._finds_clear(op, done, buffer)
             space = self.spaces[op.device]
             index = space.index(buffer, ranges)
@@ -255,7 +273,7 @@ class _VersionWalk:
         self, op: Op, done: Clock, buffer: int, ranges: Array, version: int | Versions
     ) -> None:
         """A fill or a receive."""
-        if not self._has_place(op, buffer):
+        if not self._has_place(op, buffer, ranges):
             return
         space = self.spaces[op.device]
         index = space.index(buffer, ranges)
@@ -280,11 +298,16 @@ class _VersionWalk:
         span = slice(*self.spaces[op.device].span(buffer))
         return self._ordered(op, done, buffer, span, writes=True)
 
-    def _has_place(self, op: Op, buffer: int) -> bool:
-        """Whether a buffer is on the device and not freed yet; report it if not."""
+    def _has_place(self, op: Op, buffer: int, *touched: Array) -> bool:
+        """Whether bytes of a buffer are on the device and not freed yet; report it if not."""
         if self.tenants.is_freed(op, buffer):
             return False
-        if buffer in self.spaces[op.device].start:
+        space = self.spaces[op.device]
+        if buffer in space.start:
+            for ranges in touched:
+                if not space.holds(buffer, ranges):
+                    self._not_held(op, buffer, ranges, space.held[buffer])
+                    return False
             return True
         if self.shape.graph.buffers[buffer].bytes == 0:
             return False
@@ -296,6 +319,16 @@ class _VersionWalk:
             "TSR4009",
             f"{self.names.buffer(buffer)} has no place on `{op.device}`, where it is used",
             self.names.op(op),
+        )
+
+    def _not_held(self, op: Op, buffer: int, ranges: Array, held: tuple[int, int]) -> None:
+        lost = text(minus(ranges, ranges_of([held])))
+        self.findings.add(
+            "TSR4009",
+            f"the place of {self.names.buffer(buffer)} on `{op.device}` lacks bytes {lost}, which "
+            "are used there",
+            self.names.op(op),
+            f"it holds bytes {held[0]}:{held[1]}",
         )
 
     def _ordered(self, op: Op, done: Clock, buffer: int, index: Index, *, writes: bool) -> bool:

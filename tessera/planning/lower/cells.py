@@ -99,8 +99,7 @@ def _is_whole(trace: TraceBytes, buffer: int) -> bool:
 
 
 def _span(trace: TraceBytes, places: Mapping[int, Place], buffer: int) -> tuple[int, int]:
-    start = places[buffer].offset
-    return start, start + trace.program.buffers[buffer].bytes
+    return places[buffer].taken(trace.program.buffers[buffer].bytes)
 
 
 def _groups(

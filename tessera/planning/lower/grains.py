@@ -26,6 +26,9 @@ from tessera.passes.dependences.pointer_words import moved_words
 Grains = tuple[int, ...]
 """Grains of a buffer by number; numbers are in the order of the first bytes."""
 
+Hull = tuple[int, int]
+"""A range of bytes: its start and its end (exclusive)."""
+
 _KINDS = {
     ir.Role.WEIGHT: AreaKind.WEIGHTS,
     ir.Role.STATE: AreaKind.LANE,
@@ -35,6 +38,7 @@ _KINDS = {
     ir.Role.TEMP: AreaKind.SLOT,
 }
 _ONCE = (ir.Role.WEIGHT, ir.Role.VARIABLE)
+_LASTING = (AreaKind.WEIGHTS, AreaKind.LANE)
 _FEW_PIECES = 8
 
 
@@ -45,6 +49,7 @@ class BufferGrains:
         self.bytes: list[Ranges] = []
         self._numbers: dict[bytes, Grains] = {b"": ()}
         self._pairs: dict[Grains, Bytes] = {(): ()}
+        self._hulls: dict[Grains, Hull] = {}
         distinct = {ranges.tobytes(): ranges for ranges in sets if len(ranges)}
         whole = intervals.interval(0, size)
         if distinct.keys() <= {whole.tobytes()}:
@@ -78,6 +83,13 @@ class BufferGrains:
         if grains not in self._pairs:
             self._pairs[grains] = intervals.pairs(intervals.union([self.bytes[p] for p in grains]))
         return self._pairs[grains]
+
+    def hull(self, grains: Grains) -> Hull:
+        """The first byte of some grains and the end of their last; there is at least one grain."""
+        if grains not in self._hulls:
+            ends = [(int(self.bytes[p][0, 0]), int(self.bytes[p][-1, 1])) for p in grains]
+            self._hulls[grains] = min(ends)[0], max(end for _, end in ends)
+        return self._hulls[grains]
 
 
 def _inside(edges: Ranges, ranges: Ranges) -> Flags:
@@ -113,7 +125,9 @@ class TraceBytes:
     """The effects of each step of a trace and the kind of each buffer, for all placements.
 
     `tracked_steps` has the effects of steps on buffers whose bytes may change. `groups` has all
-    steps in order, twins together.
+    steps in order, twins together. `partial` are weights and states of which some step touches only
+    a part, so that a device may hold a part; `addressed` are buffers with words of a `pointers`
+    record or the targets of such words, which a device always holds whole.
     """
 
     def __init__(self, program: ir.Program, graph: KernelGraph) -> None:
@@ -122,6 +136,7 @@ class TraceBytes:
         self.groups = tuple(ir.grouped(len(graph.nodes), program.twins))
         self.grains: list[BufferGrains] = []
         self.steps: list[dict[int, GrainUse]] = []
+        self.partial: set[int] = set()
         self.tracked_steps: list[list[tuple[int, GrainUse]]] = []
         self.words = {
             int(table.buffer): intervals.from_pairs(
@@ -129,6 +144,12 @@ class TraceBytes:
             )
             for table in program.pointer_tables
             if table.words
+        }
+        self.addressed = {
+            int(buffer)
+            for table in program.pointer_tables
+            for word in table.words
+            for buffer in (table.buffer, word.target.buffer)
         }
         apart = {
             int(table.buffer)
@@ -162,6 +183,8 @@ class TraceBytes:
                 key = buffer, id(use)
                 if key not in known:
                     known[key] = self._grain_use(buffer, use)
+                    if self._is_part(buffer, known[key].touched):
+                        self.partial.add(buffer)
                 step[buffer] = known[key]
             self.steps.append(step)
             self.tracked_steps.append([use for use in step.items() if self.is_tracked(use[0])])
@@ -172,6 +195,11 @@ class TraceBytes:
         needed = (reads | writes - set(grains.of(use.certain))) - set(self.words_in(buffer))
         groups = (reads | writes, reads - writes, writes, needed)
         return GrainUse(*(tuple(sorted(group)) for group in groups))
+
+    def _is_part(self, buffer: int, touched: Grains) -> bool:
+        if self.kinds[buffer] not in _LASTING or buffer in self.addressed or not touched:
+            return False
+        return self.grains[buffer].hull(touched) != (0, self.program.buffers[buffer].bytes)
 
     def words_in(self, buffer: int) -> Grains:
         """The grains that contain addresses."""

@@ -3,7 +3,9 @@
 In: the actions of every trace of a replica. Out: areas and places.
 
 A weight has a place wherever a step reads it, a state wherever anything touches it or has its home,
-both under one name for all traces. Buffers that are private to a request are placed per trace, by
+both under one name for all traces. The place holds the bytes from the first to the last that
+anything there touches; a buffer with addresses in it, or whose address is in another, is whole.
+Buffers that are private to a request are placed per trace, by
 decreasing size, each at the lowest offset that is free throughout its life: two of them share bytes
 if the last touch of one comes before the first touch of the other. On a roomy device they share
 only if no queue waits for another because of it: the first is never sent and last used by a step,
@@ -32,7 +34,7 @@ from tessera.ir.plan.launch_program import (
     Transfer,
 )
 from tessera.ir.program import program as ir
-from tessera.planning.lower.grains import TraceBytes
+from tessera.planning.lower.grains import Grains, Hull, TraceBytes
 from tessera.planning.lower.moves import Action
 
 _EVER = 1 << 60
@@ -53,13 +55,14 @@ class TraceUse:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """A buffer on a device, from its first to its last action.
+    """A buffer on a device, from its first to its last action, and the bytes that they touch.
 
     `gives`: steps may reuse its bytes without a wait; `takes`: it may reuse the bytes of such a
     buffer, and no transfer waits for that.
     """
 
     buffer: int
+    touched: Hull
     bytes: int
     first: int
     last: int
@@ -67,18 +70,18 @@ class _Life:
     takes: bool
 
 
-def touched_on(action: Action, trace: TraceBytes) -> Iterator[tuple[str, int]]:
-    """The devices and buffers that an action touches."""
+def touched_on(action: Action, trace: TraceBytes) -> Iterator[tuple[str, int, Grains]]:
+    """The devices, buffers and grains that an action touches."""
     match action.what:
         case Run(step):
-            for buffer in trace.steps[step]:
-                yield action.device, buffer
+            for buffer, use in trace.steps[step].items():
+                yield action.device, buffer, use.touched
         case Fill(buffer, _):
-            yield action.device, int(buffer)
+            yield action.device, int(buffer), action.grains
         case transfer:
             for end in (transfer.source, transfer.target):
                 if end != HOST:
-                    yield end, int(transfer.buffer)
+                    yield end, int(transfer.buffer), action.grains
 
 
 def find_places(
@@ -151,10 +154,17 @@ def _aligned(size: int) -> int:
 
 def _lives(use: TraceUse) -> dict[str, list[_Life]]:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
+    hulls: dict[tuple[str, int], Hull] = {}
     sent: set[tuple[str, int]] = set()
     received: set[tuple[str, int]] = set()
     for index, action in enumerate(use.actions):
-        for key in touched_on(action, use.trace):
+        for device, buffer, grains in touched_on(action, use.trace):
+            key = device, buffer
+            if buffer in use.trace.partial:
+                if not grains:
+                    continue
+                hull = use.trace.grains[buffer].hull(grains)
+                hulls[key] = _joined(hulls.get(key, hull), hull)
             spans[key] = (spans[key][0] if key in spans else index, index)
         if isinstance(action.what, Transfer):
             sent.add((action.what.source, int(action.what.buffer)))
@@ -171,7 +181,9 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
         )
         gives = is_left_by_step and (device, buffer) not in sent
         takes = (device, buffer) not in received
-        lives.setdefault(device, []).append(_Life(buffer, size, first, last, gives, takes))
+        touched = hulls.get((device, buffer), (0, size))
+        life = _Life(buffer, touched, size, first, last, gives, takes)
+        lives.setdefault(device, []).append(life)
     return lives
 
 
@@ -183,27 +195,52 @@ def _shared(
     sizes: dict[tuple[str, AreaKind], int],
 ) -> Iterator[Place]:
     """Buffers of one name have one place on a device, in every trace that has them."""
-    users: dict[str, dict[str, None]] = {}
+    users: dict[str, dict[str, Hull]] = {}
+    whole: set[str] = set()
     for use, own in zip(traces, lives, strict=True):
+        whole |= {use.program.buffers[buffer].name for buffer in use.trace.addressed}
         for device, here in own.items():
             for life in here:
                 if use.trace.kinds[life.buffer] is kind:
-                    users.setdefault(use.program.buffers[life.buffer].name, {})[device] = None
+                    hulls = users.setdefault(use.program.buffers[life.buffer].name, {})
+                    hulls[device] = _joined(hulls.get(device, life.touched), life.touched)
     for home in homes:
         kept = traces[home.trace].program.buffers[home.buffer]
         if traces[home.trace].trace.kinds[kept.id] is kind:
-            users.setdefault(kept.name, {})[home.device] = None
+            hulls, hull = users.setdefault(kept.name, {}), (home.bytes[0][0], home.bytes[-1][1])
+            hulls[home.device] = _joined(hulls.get(home.device, hull), hull)
     offsets: dict[tuple[str, str], int] = {}
     for trace, use in enumerate(traces):
         for buffer in use.program.buffers:
             if use.trace.kinds[buffer.id] is not kind:
                 continue
-            for device in users.get(buffer.name, ()):
-                if (buffer.name, device) not in offsets:
-                    offsets[buffer.name, device] = sizes.get((device, kind), 0)
-                    sizes[device, kind] = offsets[buffer.name, device] + _aligned(buffer.bytes)
-                offset = offsets[buffer.name, device]
-                yield Place(trace=trace, buffer=buffer.id, device=device, kind=kind, offset=offset)
+            for device, hull in users.get(buffer.name, {}).items():
+                held = (0, None) if buffer.name in whole else _held(hull, buffer.bytes)
+                known = sizes.get((device, kind), 0)
+                place = Place(
+                    trace=trace,
+                    buffer=buffer.id,
+                    device=device,
+                    kind=kind,
+                    offset=offsets.setdefault((buffer.name, device), known),
+                    first=held[0],
+                    end=held[1],
+                )
+                start, end = place.taken(buffer.bytes)
+                sizes[device, kind] = max(known, start + _aligned(end - start))
+                yield place
+
+
+def _joined(one: Hull, other: Hull) -> Hull:
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _held(hull: Hull, size: int) -> tuple[int, int | None]:
+    """The first byte and the end of a place for a hull; the whole buffer if that takes no more."""
+    first = hull[0] // PLACE_ALIGNMENT * PLACE_ALIGNMENT
+    if _aligned(hull[1] - first) >= _aligned(size):
+        return 0, None
+    return first, hull[1] if hull[1] < size else None
 
 
 def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:

@@ -81,7 +81,7 @@ def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozens
         if isinstance(action.what, Transfer) and device in (action.what.source, action.what.target)
     }
     spans = {
-        buffer: (place.offset, place.offset + use.program.buffers[buffer].bytes)
+        buffer: place.taken(use.program.buffers[buffer].bytes)
         for buffer, place in places.items()
         if place.kind is AreaKind.SLOT
     }
@@ -131,7 +131,7 @@ class _QueueBuilder:
         self.shown = {b for b in watched if kinds[b] is not AreaKind.WEIGHTS}
         # Buffers without a place in a slot are never freed.
         self.absent = {
-            buffer: (place.offset, place.offset + use.program.buffers[buffer].bytes)
+            buffer: place.taken(use.program.buffers[buffer].bytes)
             for buffer, place in places.items()
             if place.kind is AreaKind.SLOT
         }

@@ -18,7 +18,7 @@ from tessera.ir.program.program import BufferId, Program, Role
 from tessera.passes.checker import check_plan, limits
 from tessera.passes.checker.check_plan import check_replica
 from tessera.passes.checker.findings import Findings
-from tessera.passes.checker.memory import check_layouts
+from tessera.passes.checker.layouts import check_layouts
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
 
@@ -638,7 +638,7 @@ def test_every_trace_has_variables_of_its_own() -> None:
         ("w a 0", "w a 0", []),
         ("w a 0", "v a 256", []),
         ("w a 0", "v b 0", []),
-        ("w a 0", "w a 256", ["at 0 and at 256"]),
+        ("w a 0", "w a 256", ["64 bytes at 0, and 64 bytes at 256"]),
         ("w a 0", "v a 0", ["share bytes 0:64"]),
     ],
 )

@@ -155,7 +155,8 @@ def test_memory_counts_shared_weights_once(tmp_path: Path) -> None:
     for name in ("prefill", "decode"):
         (tmp_path / f"{name}.ptx").write_text(
             f"//! tessera.trace 1\n//! buffer w bytes={30 * giga} role=weight\n"
-            f"//! buffer y bytes=4096 role=output\n//! memcpy y w bytes=4096\n"
+            f"//! buffer y bytes=4096 role=output\n//! memcpy y w bytes=2048\n"
+            f"//! memcpy y+2048 w+{30 * giga - 2048} bytes=2048\n"
         )
     names = (str(tmp_path / "prefill.ptx"), str(tmp_path / "decode.ptx"))
     found = plan(names, PlanOptions(gpus="l40s")).plan

@@ -96,9 +96,10 @@ class Device:
         places: dict[int, dict[str, tuple[str, int]]],
         modules: dict[str, str],
         slots: int,
+        held: dict[int, dict[str, tuple[int, int]]] | None = None,
     ) -> None:
         self.name, self.areas, self.places = name, areas, places
-        self.modules, self.slots = modules, slots
+        self.modules, self.slots, self.held = modules, slots, held or {}
         Device.all[name] = self
 
     def open(self, context: Any, green: Any) -> None:
@@ -126,7 +127,7 @@ class Device:
     # --- places --------------------------------------------------------------------------------
 
     def address(self, trace: int, slot: int, lane: int, name: str) -> int:
-        """The address of a buffer."""
+        """The address of byte 0 of a buffer; `held` says which bytes are there, if not all."""
         kind, offset = self.places[trace].get(name, ("", 0))
         if kind == "module":
             module, _, symbol = name.rpartition(".")
@@ -451,8 +452,9 @@ def fill_memory(plan: PlanTables, data: Arrays) -> None:
                 lanes = range(plan["lanes"] if kind == "lane" else 1)
                 for slot, lane in [(slot, lane) for slot in slots for lane in lanes]:
                     if role == "weight" or kind in ("weights", "lane"):
-                        content = bytes_of(data, name, lane, size)
-                        write(device, device.address(trace, slot, lane, name), content)
+                        first, end = device.held.get(trace, {}).get(name, (0, size))
+                        content = bytes_of(data, name, lane, size)[first:end]
+                        write(device, device.address(trace, slot, lane, name) + first, content)
         for lane in range(plan["lanes"]):
             write_words(plan, trace, 0, lane, kinds=("weights", "lane"))
     for device in Device.all.values():

@@ -105,6 +105,9 @@ class _ScriptEmitter:
             "modules": self._modules(device),
             "slots": self.lowered.slots,
         }
+        held = {trace.trace: self._held(trace, device) for trace in self.lowered.traces}
+        if any(held.values()):
+            tables["held"] = held
         rows = [f"    {name}={_text(value)}," for name, value in tables.items()]
         parts = [
             f'"""Device `{_said(device)}` of the plan: what its queues do for one request."""\n',
@@ -122,13 +125,23 @@ class _ScriptEmitter:
         return "\n".join([*parts, f"\nPROGRAMS = {{{named}}}\n"])
 
     def _places(self, trace: LoweredTrace, device: str) -> dict[str, tuple[str, int]]:
-        """Area and offset by buffer."""
+        """Area and offset by buffer; the offset of byte 0, which need not be there."""
         buffers = self.traces[trace.trace].program.buffers
         return {
-            buffers[place.buffer].name: (place.kind.value, place.offset)
+            buffers[place.buffer].name: (place.kind.value, place.base)
             for place in self.lowered.places
             if (place.trace, place.device) == (trace.trace, device)
         }
+
+    def _held(self, trace: LoweredTrace, device: str) -> dict[str, tuple[int, int]]:
+        """The bytes that are there, of the buffers that are not whole."""
+        buffers = self.traces[trace.trace].program.buffers
+        held = {
+            buffers[place.buffer]: place.held(buffers[place.buffer].bytes)
+            for place in self.lowered.places
+            if (place.trace, place.device) == (trace.trace, device)
+        }
+        return {b.name: span for b, span in held.items() if span != (0, b.bytes)}
 
     def _modules(self, device: str) -> dict[str, str]:
         """The modules that a device runs, and the names of their PTX files."""

@@ -164,7 +164,7 @@ class AccessLog:
             allocation = self.space.find(self.space.base + start)
             if allocation is None:
                 continue  # the kernel has freed it
-            offset = allocation.address - self.space.base
+            offset = allocation.address - self.space.base - allocation.first
             by_allocation.setdefault(allocation.address, []).append((start - offset, end - offset))
         return {address: tuple(parts) for address, parts in by_allocation.items()}
 

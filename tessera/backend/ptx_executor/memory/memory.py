@@ -45,13 +45,17 @@ WORDS: dict[int, type[np.unsignedinteger | np.complex128]] = {**UNSIGNED, 16: np
 
 @dataclass(slots=True, eq=False)
 class Allocation:
-    """A live range of device memory. `read_only` is for constant variables."""
+    """A live range of device memory. `read_only` is for constant variables.
+
+    `first` is the number of its first byte in its buffer, of which it may be a part.
+    """
 
     address: int
     size: int
     name: str
     read_only: bool = False
     freed: bool = False
+    first: int = 0
 
 
 def reserve(size: int) -> mmap.mmap:

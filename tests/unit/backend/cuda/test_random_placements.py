@@ -24,7 +24,8 @@ GPUS = {"a": "cuda:0", "b": "cuda:1", "c": "cuda:2"}
 
 def random_model(seed: int, devices: str = "abc", traces: int = 1, variable: bool = False) -> Model:
     rng = random.Random(seed)
-    programs = [random_program(10 * seed + i, variable=variable) for i in range(traces)]
+    wide = seed % 4 == 1
+    programs = [random_program(10 * seed + i, variable=variable, wide=wide) for i in range(traces)]
     placements = [[rng.choice(devices) for _ in program.work()] for program in programs]
     return model_of(
         programs,

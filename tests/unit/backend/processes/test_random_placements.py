@@ -24,7 +24,7 @@ REQUESTS = 3
 
 def check_placements(seed: int, *, variable: bool) -> None:
     rng = random.Random(seed)
-    program = random_program(seed, variable=variable)
+    program = random_program(seed, variable=variable, wide=seed % 2 == 0)
     graph = graph_of(program)
     lanes = rng.choice((1, 2))
     asks = [Ask(n, lane=rng.randrange(lanes)) for n in range(REQUESTS)]
@@ -83,7 +83,8 @@ def test_equal_to_one_device_with_a_module_variable(seed: int) -> None:
 def check_two_traces(seed: int) -> None:
     """Requests of two traces over the same weights and states, in lanes that they share."""
     rng = random.Random(seed)
-    programs = [random_program(seed, steps=5), random_program(seed + 1, steps=4)]
+    wide = seed % 2 == 0
+    programs = [random_program(seed + n, steps=5 - n, wide=wide) for n in range(2)]
     graphs = [graph_of(program) for program in programs]
     placements = [[rng.choice("ab") for _ in program.steps] for program in programs]
     model = model_of(programs, placements, slots=rng.choice((1, 2)), lanes=2, graphs=graphs)

@@ -70,10 +70,12 @@ def dozing() -> Iterator[tuple[Model, Dispatcher]]:
         yield model, dispatcher
 
 
-def test_equal_to_one_device() -> None:
-    program = random_program(3)
+@pytest.mark.parametrize("wide", [False, True])
+def test_equal_to_one_device(wide: bool) -> None:
+    program = random_program(3, wide=wide)
     placement = ["abc"[n % 3] for n in range(len(program.steps))]
     model = model_of([program], [placement], slots=3, lanes=2)
+    assert any(place.first for place in model.lowered.places) == wide
     asks = [Ask(n, lane=n % 2) for n in range(5)]
     done, states = serve(CpuBackend(model), model, asks)
     assert_equal(model, asks, expected(model, asks), done, states)

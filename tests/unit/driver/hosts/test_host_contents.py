@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tessera.backend.hosts.messages import OwnWeight
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
 from tessera.frontend.trace.read_trace import parse_trace
@@ -26,7 +27,7 @@ def path(tmp_path: Path) -> str:
 
 
 def test_the_bytes_of_the_driver(path: str) -> None:
-    got = own_contents("right", path, [("w", digest_of(flat(W)))])
+    got = own_contents("right", path, [OwnWeight("w", digest_of(flat(W)))])
     assert list(got) == ["w"]
     assert np.array_equal(got["w"], flat(W))
 
@@ -42,7 +43,7 @@ def test_the_bytes_of_the_driver(path: str) -> None:
 def test_other_contents_are_refused(path: str, name: str, array: str, what: str) -> None:
     there = path if name else path.replace("model", "other")
     with pytest.raises(TesseraError) as caught:
-        own_contents("right", there, [(array, digest_of(flat(W)))])
+        own_contents("right", there, [OwnWeight(array, digest_of(flat(W)))])
     (said,) = caught.value.diagnostics
     assert said.code == "TSR5071"
     assert f"`{there}` of host `right`" in str(said.headline)
@@ -61,11 +62,11 @@ TRACE = """//! tessera.trace 1
 def test_a_folder_of_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "one.npz", w=W, v=W)
     np.savez(tmp_path / "two.npz", v=W + 1)
-    wanted = [("w", digest_of(flat(W))), ("v", digest_of(flat(W + 1)))]
+    wanted = [OwnWeight("w", digest_of(flat(W))), OwnWeight("v", digest_of(flat(W + 1)))]
     got = own_contents("right", str(tmp_path), wanted)
     assert np.array_equal(got["v"], flat(W + 1)), "the one with the driver's bytes"
     with pytest.raises(TesseraError, match="have no array `x`"):
-        own_contents("right", str(tmp_path), [("x", "")])
+        own_contents("right", str(tmp_path), [OwnWeight("x", "")])
 
 
 def test_a_folder_that_is_a_checkpoint(tmp_path: Path) -> None:
@@ -75,8 +76,8 @@ def test_a_folder_that_is_a_checkpoint(tmp_path: Path) -> None:
         ("model.a.v", "F32", (8,), (W + 1).tobytes()),
     )
     program = parse_trace(TRACE, "trace.ptx")
-    wanted = [("a.w", digest_of(flat(W))), ("a.v", digest_of(flat(W + 1)))]
+    wanted = [OwnWeight("a.w", digest_of(flat(W))), OwnWeight("a.v", digest_of(flat(W + 1)))]
     got = own_contents("right", str(tmp_path), wanted, [program])
     assert np.array_equal(got["a.v"], flat(W + 1))
     with pytest.raises(TesseraError, match="have other bytes in"):
-        own_contents("right", str(tmp_path), [("a.v", digest_of(flat(W)))], [program])
+        own_contents("right", str(tmp_path), [OwnWeight("a.v", digest_of(flat(W)))], [program])
