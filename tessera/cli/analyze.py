@@ -19,7 +19,7 @@ from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
 
 if TYPE_CHECKING:
-    from tessera.driver.analyze import Report
+    from tessera.driver.analyze import AnalyzeOptions, Report
     from tessera.ir.graph.graph import KernelGraph
 
 _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PAGE}
@@ -49,6 +49,12 @@ _KINDS = {"ptx": Kind.PTX, "graph": Kind.GRAPH, "dot": Kind.DOT, "html": Kind.PA
     "--why",
     metavar="A:B",
     help="Explain why step B depends on step A, by numbers as the report shows them.",
+)
+@click.option(
+    "--why-not-cut",
+    metavar="STEP",
+    help="Say how steps can be cut into parts, and why not otherwise: a step's number, or a "
+    "kernel or an operator; `*` and `?` match.",
 )
 @click.option(
     "--graph/--no-graph",
@@ -83,6 +89,7 @@ def analyze(messages: Messages, given: Typed) -> int:
       tessc analyze trace.ptx --full --no-graph
       tessc analyze trace.ptx --json -o report.json
       tessc analyze trace.ptx --why 3:9
+      tessc analyze trace.ptx --why-not-cut linear
       tessc analyze trace.ptx --emit html -o graph.html
       tessc analyze kernel.ptx --emit ptx | ptxas -arch=sm_80 -o /dev/null -
       nvcc -ptx -o /dev/stdout kernel.cu | tessc analyze -
@@ -92,13 +99,18 @@ def analyze(messages: Messages, given: Typed) -> int:
 
     command, options = given.record(AnalyzeCommand), given.record(AnalyzeOptions)
     try:
-        graph_file = None if options.kernels else command.graph_file()
+        command.check_cuts(options)
+        without = options.kernels or options.why_not_cut
+        graph_file = None if without else command.graph_file()
         command.check_places(graph_file)
         with Progress(messages, f"reading {command.file}") as shown:
             report = find_report(command.file, options, on_progress=shown.hear)
         analysed = report
         report, written = keep_graph(report, graph_file)
-        _write(command, report, written, described=bool(options.kernels))
+        if options.why_not_cut is not None:
+            _write_cuts(command, report)
+        else:
+            _write(command, report, written, described=bool(options.kernels))
     except TesseraError as failure:
         if command.as_json and command.output == "-":
             from tessera.report.analysis import failure_json
@@ -128,6 +140,12 @@ class AnalyzeCommand:
             raise WrongOption("only one of {emit}, {dot}, {as_json} and {why} can be given")
         if self.full and (self.form or self.why or self.as_json):
             raise WrongOption("{full} is of the report as text only")
+
+    def check_cuts(self, options: AnalyzeOptions) -> None:
+        """Refuse a question about cuts together with another question."""
+        others = self.form or self.why or self.full or options.kernels
+        if options.why_not_cut is not None and others:
+            raise WrongOption("{why_not_cut} goes with {as_json} alone")
 
     @property
     def form(self) -> str | None:
@@ -163,6 +181,14 @@ class AnalyzeCommand:
                 "this command writes its kernel graph there",
                 "choose another name; `--emit graph -o FILE` writes the graph alone",
             )
+
+
+def _write_cuts(command: AnalyzeCommand, report: Report) -> None:
+    """Write how steps can be cut."""
+    from tessera.report.cuts import cuts_json, cuts_text
+
+    text = cuts_json(report) if command.as_json else cuts_text(report)
+    write_data(text.encode(errors="replace"), command.output, command.kind)
 
 
 def _write(

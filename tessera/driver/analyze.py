@@ -9,6 +9,7 @@ In: a path. Out: a `Report`. The stages, in order:
 4. `stored_addresses`, `layout_findings`: warnings of problems that the graph does not show.
 5. `summarise_program`: parameters, registers and instructions of every kernel;
    `_select_kernels`: only the requested kernels.
+6. `cuts_of`: how the requested steps can be cut into parts (`passes.division`).
 
 `keep_graph` then writes the kernel graph to a `.tsg` file in the current folder, named as the
 trace, for `tessc plan`. A failure to write it is only a warning (TSR1911), because the user asked
@@ -34,9 +35,10 @@ from tessera.frontend.text.readfile import STDIN_NAME, read_source, text_to_byte
 from tessera.ir.notebook import frame_of
 from tessera.ir.notebook_pages import html_of
 from tessera.ir.options import WrongOption
-from tessera.ir.program.program import Program
+from tessera.ir.program.program import Launch, Program, Work
 from tessera.ir.progress import OnProgress
 from tessera.output import Kind, check_output, is_regular, write_file
+from tessera.passes.division.divide import work_name
 from tessera.passes.kernel_facts.summarise_program import (
     FunctionSummary,
     ProgramSummary,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     import pandas
 
     from tessera.ir.graph.graph import KernelGraph
+    from tessera.passes.division.legal_cuts import StepCuts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +57,12 @@ class AnalyzeOptions:
     """How to analyse. A trace's file of contents may be a link to a file below `data_root`.
 
     `kernels` are patterns: the report then has only matching kernels and functions, and no graph.
+    `why_not_cut` is a step's number, or a pattern of kernels and operators: the report then says
+    how these steps can be cut.
     """
 
     kernels: tuple[str, ...] = ()
+    why_not_cut: str | None = None
     data_root: str | None = None
 
 
@@ -76,6 +82,8 @@ def analyze(
     source = read_source(path)
     program, diagnostics = read_program(source)
     graph: KernelGraph | None = None
+    cuts: tuple[StepCuts, ...] = ()
+    chosen = _chosen_steps(program, options.why_not_cut)
     if any(program.work()):
         # Imported here because it imports NumPy, which would slow down `--help`.
         from tessera.passes.dependences.dependences import Dependences
@@ -88,11 +96,15 @@ def analyze(
             dependences = manager.get(Dependences)
             graph = dependences.graph
             diagnostics += (*dependences.diagnostics, *stored_addresses(program, graph))
+            if chosen:
+                from tessera.passes.division.legal_cuts import cuts_of
+
+                cuts = cuts_of(manager, chosen)
     diagnostics += layout_findings(program)
     summary = summarise_program(program)
     if options.kernels:
         summary, graph = _select_kernels(summary, options.kernels), None
-    return Report(source.name, program, summary, diagnostics, graph)
+    return Report(source.name, program, summary, diagnostics, graph, cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,7 @@ class Report:
     summary: ProgramSummary
     diagnostics: tuple[Diagnostic, ...] = ()
     graph: KernelGraph | None = None
+    cuts: tuple[StepCuts, ...] = ()
 
     def _repr_html_(self) -> str:
         return html_of(self)
@@ -173,6 +186,37 @@ def keep_graph(report: Report, graph_file: str | None) -> tuple[Report, str | No
         )
         return replace(report, diagnostics=(*report.diagnostics, missed)), None
     return report, graph_file
+
+
+def _chosen_steps(program: Program, wanted: str | None) -> tuple[int, ...]:
+    """The steps of a number, or of a pattern of kernels and operators."""
+    if wanted is None:
+        return ()
+    work = tuple(program.work())
+    if not work:
+        raise WrongOption(
+            "there are no steps, so nothing can be cut: {why_not_cut}", f" `{wanted}`"
+        )
+    number = wanted.removeprefix("#")
+    if number.isdecimal():
+        if int(number) < len(work):
+            return (int(number),)
+        raise WrongOption("{why_not_cut}", f" `{wanted}`: steps are #0 to #{len(work) - 1}")
+    names = [_names(program, step) for step in work]
+    steps = tuple(i for i, known in enumerate(names) if any(fnmatchcase(n, wanted) for n in known))
+    if not steps:
+        near = difflib.get_close_matches(wanted, [name for known in names for name in known], n=1)
+        hint = f"; did you mean `{near[0]}`?" if near else ""
+        raise WrongOption("{why_not_cut}", f" `{wanted}`: no step has that name{hint}")
+    return steps
+
+
+def _names(program: Program, work: Work) -> tuple[str, ...]:
+    """What a step is called: by itself, and with its module."""
+    name = work_name(work)
+    if not isinstance(work, Launch):
+        return (name,)
+    return name, f"{program.modules[work.module].name}.{name}"
 
 
 def _select_kernels(summary: ProgramSummary, patterns: tuple[str, ...]) -> ProgramSummary:

@@ -1,4 +1,4 @@
-"""Steps in parts and twins: the program that a division makes, and parts as kernels.
+"""Steps in parts and twins: legal cuts, the program that a division makes, parts as kernels.
 
-In: a program and a `Division`. Out: programs. Imported by `planning` and `driver`.
+In: a program and a `Division`. Out: programs. Imported by `planning`, `driver` and `report`.
 """

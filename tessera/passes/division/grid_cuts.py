@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tessera.ir.plan.division import Cut
+from tessera.ir.plan.division import Cut, Division
 from tessera.ir.program import program as ir
+from tessera.passes.division.divide import divide
 from tessera.passes.division.part_conflicts import PartBytes, Written, writes_equal, written_size
 from tessera.passes.division.part_regions import PartRegions
 from tessera.wording import Wording
@@ -88,28 +89,16 @@ class GridCuts:
     def _written(self, launch: ir.Launch, cut: Cut, arch: str) -> Written:
         """The bytes that the first part of a cut may write, by the code for an architecture."""
         whole = replace(ir.for_arch(launch, arch), id=launch.id)
-        part = self.parts.find(part_of(whole, [replace(cut, arch="")], 0), arch)
+        first, _ = parts_of_launch(self.program, whole, [replace(cut, arch="")])
+        part = self.parts.find(first, arch)
         return PartBytes(self.program, part).writes
 
 
-def part_of(launch: ir.Launch, cuts: Sequence[Cut], number: int) -> ir.Launch:
-    """A part of a launch, under the number of the whole."""
-    made: dict[str, tuple[ir.Triple, ir.CtaRange]] = {}
-    for cut in cuts:
-        axis, (first, end) = AXES.index(cut.axis), cut.edges[number : number + 2]
-        grid = ir.for_arch(launch, cut.arch).grid
-        x, y, z = (end - first if at == axis else size for at, size in enumerate(grid))
-        made[cut.arch] = (x, y, z), ir.CtaRange(axis, first, cut.edges[-1])
-    variants = {variant.arch: variant for variant in launch.variants}
-    for arch, (grid, ctas) in made.items():
-        if arch:
-            own = variants.get(arch) or ir.LaunchVariant(arch=arch)
-            variants[arch] = replace(own, grid=grid, ctas=ctas)
-    for arch, own in variants.items():
-        if own.grid is not None and own.ctas is None:
-            variants[arch] = replace(own, grid=None)
-    grid, ctas = made[""]
-    return replace(launch, grid=grid, ctas=ctas, variants=tuple(variants.values()))
+def parts_of_launch(program: ir.Program, launch: ir.Launch, cuts: Sequence[Cut]) -> list[ir.Launch]:
+    """The parts of a launch, each under the number of the whole."""
+    alone = replace(program, steps=(replace(launch, id=ir.LaunchId(0)),))
+    division = Division(tuple(replace(cut, step=0) for cut in cuts))
+    return [replace(part, id=launch.id) for part in divide(alone, division).launches()]
 
 
 def falls(edges: Sequence[int]) -> bool:

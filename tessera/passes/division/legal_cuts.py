@@ -18,7 +18,7 @@ own choice is for `why_not`, which runs the ranges of that cut.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -29,8 +29,8 @@ from tessera.ir.program import program as ir
 from tessera.passes.base import Analysis, AnalysisManager, Facts
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_scene import cluster_size
-from tessera.passes.division.cut_calls import call_axes, call_cuts
-from tessera.passes.division.grid_cuts import AXES, GridCuts, falls, part_of
+from tessera.passes.division.cut_calls import call_axes, call_cuts, why_not_axis
+from tessera.passes.division.grid_cuts import AXES, GridCuts, falls, parts_of_launch
 from tessera.passes.division.part_conflicts import conflict
 from tessera.passes.division.part_regions import PartRegions
 from tessera.passes.kernel_facts.kernel_code import KernelCode
@@ -105,6 +105,12 @@ class LegalCuts:
         return cls(tuple(steps))
 
 
+def cuts_of(manager: AnalysisManager, steps: Iterable[int]) -> tuple[StepCuts, ...]:
+    """The legal cuts of some steps, without those of the others."""
+    finder = _CutFinder(manager.program, manager.get(AccessRegions), manager.get(PartRegions))
+    return tuple(finder.cuts(finder.work[step]) for step in steps)
+
+
 def why_not(manager: AnalysisManager, *cuts: Cut) -> Wording | None:
     """Why a step cannot be cut so, and the nearest legal cut; None if it can.
 
@@ -169,9 +175,7 @@ class _CutFinder:
         if never is not None:
             return StepCuts(work.id, (), (never,))
         if isinstance(work, ir.LibraryCall):
-            found = call_cuts(work)
-            refusals = tuple(RefusedAxis(axis, reason) for axis, reason in found.refused)
-            return StepCuts(work.id, tuple(self.axes(work)), refusals)
+            return _call_cuts(work)
         axes: list[CutAxis] = []
         refused: list[RefusedAxis] = []
         for axis in self.axes(work):
@@ -200,7 +204,8 @@ class _CutFinder:
             case ir.Memcpy():
                 yield CutAxis(BYTES, work.bytes, self._element(work))
             case ir.LibraryCall():
-                yield from (CutAxis(a.axis, a.extent, a.multiple) for a in call_axes(work))
+                for axis in call_axes(work):
+                    yield CutAxis(axis.axis, axis.extent, axis.multiple)
 
     def _element(self, copied: ir.Memcpy) -> int:
         """The size of the elements that a copy moves, if it moves whole ones."""
@@ -224,7 +229,7 @@ class _CutFinder:
         """The axis with the smallest multiple at which tried cuts are legal, or a reason."""
         first: Wording | None = None
         for multiple in _multiples(axis):
-            edges = _tried(replace(axis, multiple=multiple))
+            edges = tried_edges(replace(axis, multiple=multiple))
             made = self.grids.for_every_arch(
                 launch, Cut(step=launch.id, axis=axis.axis, edges=edges)
             )
@@ -271,6 +276,8 @@ class _CutFinder:
             work = ir.for_arch(work, cut.arch)
         axes = {axis.axis: axis for axis in self.axes(work)}
         axis = axes.get(cut.axis)
+        if axis is None and isinstance(work, ir.LibraryCall):
+            return why_not_axis(work, cut.axis)
         if axis is None:
             names = ", ".join(f"`{name}`" for name in axes) or "none"
             return Wording(f"it has no axis `{cut.axis}`: its axes are {names}")
@@ -281,8 +288,9 @@ class _CutFinder:
             )
         for edge in edges[1:-1]:
             if edge % axis.multiple:
-                unit = "clusters" if cut.axis in AXES else "elements"
-                return Wording(f"edge {edge} divides {unit} of {axis.multiple} along `{cut.axis}`")
+                unit = "clusters of" if isinstance(work, ir.Launch) else "units of"
+                text = f"edge {edge} divides {unit} {axis.multiple} along `{cut.axis}`"
+                return Wording(text)
         return None
 
     def never(self, work: ir.Work) -> RefusedAxis | None:
@@ -316,8 +324,18 @@ class _CutFinder:
 
     def _conflict(self, launch: ir.Launch, cuts: Sequence[Cut]) -> Wording | None:
         """Why the parts of a cut must not run apart."""
-        parts = [self.parts.find(part_of(launch, cuts, i)) for i in range(cuts[0].count)]
-        return conflict(self.program, parts)
+        parts = parts_of_launch(self.program, launch, cuts)
+        return conflict(self.program, [self.parts.find(part) for part in parts])
+
+
+def _call_cuts(call: ir.LibraryCall) -> StepCuts:
+    """The axes of a library call, by the rule of its operator."""
+    cuts = call_cuts(call)
+    axes = tuple(CutAxis(axis.axis, axis.extent, axis.multiple) for axis in cuts.axes)
+    refused = tuple(RefusedAxis(axis, reason, call.span) for axis, reason in cuts.refused)
+    if not axes and not refused:
+        refused = (RefusedAxis("", Wording(f"no rule cuts `{call.operator}`"), call.span),)
+    return StepCuts(call.id, axes, refused)
 
 
 def _in_code(code: KernelCode) -> Iterator[RefusedAxis]:
@@ -343,8 +361,8 @@ def _multiples(axis: CutAxis) -> Iterator[int]:
         yield size * axis.multiple
 
 
-def _tried(axis: CutAxis) -> tuple[int, ...]:
-    """The edges at which an axis is tried."""
+def tried_edges(axis: CutAxis) -> tuple[int, ...]:
+    """The edges at which a launch is tried along an axis."""
     units = -(-axis.extent // axis.multiple)
     if units - 1 <= _ALL_EDGES:
         inner = set(range(1, units))
