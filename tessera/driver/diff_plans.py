@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.ir.graph.layers import kernel_family
-from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica
+from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica, parts_of_placed
 from tessera.ir.progress import OnProgress, StageProgress
 from tessera.simulation.hardware import Hardware, hardware_of
 from tessera.simulation.simulate import alone, shares_of, with_counts
@@ -191,6 +191,8 @@ def _trace_said(before: PlannedTrace | None, after: PlannedTrace | None) -> str:
         return "another text"
     if before.contents_digest != after.contents_digest:
         return "the same text, other contents"
+    if before.division != after.division:
+        return "the same text, other parts of steps"
     if abs(before.share - after.share) > _SAME:
         return f"{before.share:.2%} of requests, now {after.share:.2%}"
     return "the same"
@@ -207,21 +209,29 @@ def _shared_traces(old: Plan, new: Plan, notes: list[str]) -> list[tuple[int, in
     return shared
 
 
-def _placed(plan: Plan, trace: int) -> Iterator[tuple[PlacedStep, float]]:
-    """Every step of a trace on every replica, with the replica's share."""
-    for replica in plan.replicas:
+_PlacedPart = tuple[PlacedStep, tuple[int, str]]
+"""A placed step, and the step of the trace and which part of it: if equal, two plans do the same
+there."""
+
+
+def _placed(plan: Plan, trace: int, replicas: Sequence[Replica]) -> Iterator[_PlacedPart]:
+    """Every step of a trace on replicas, with what it is of the trace."""
+    for replica in replicas:
         for placed in replica.traces:
             if placed.trace == trace:
-                yield from ((step, replica.share) for step in placed.steps)
+                parts = parts_of_placed(placed, plan.traces[trace].division)
+                for step in placed.steps:
+                    part = parts[step.step]
+                    yield step, (part.origin, f"{part.words(step.arch)}")
 
 
 def _where(plan: Plan, trace: int) -> dict[int, tuple[str, str]]:
-    """The name and place of every step; with several replicas, all places, each once."""
+    """The name and places of every step of the trace, over all parts and replicas, each once."""
     names: dict[int, str] = {}
     places: dict[int, dict[str, None]] = {}
-    for step, _ in _placed(plan, trace):
-        names[step.step] = step.name
-        places.setdefault(step.step, {})[step.device] = None
+    for step, (origin, words) in _placed(plan, trace, plan.replicas):
+        names[origin] = step.name
+        places.setdefault(origin, {})[f"{step.device}{words}"] = None
     return {step: (names[step], " and ".join(sorted(places[step]))) for step in names}
 
 
@@ -249,13 +259,13 @@ def _moves(
 def _retimed(old: Plan, new: Plan, shared: Sequence[tuple[int, int]]) -> tuple[Retimed, ...]:
     changed: dict[tuple[str, str, str, str, str], list[tuple[float, float]]] = {}
     for before, after in shared:
-        there = {(step.step, step.device): step for step, _ in _placed(new, after)}
+        there = {(own, s.device): s for s, own in _placed(new, after, new.replicas)}
         seen: set[Hashable] = set()
-        for step, _ in _placed(old, before):
-            now = there.get((step.step, step.device))
-            if now is None or (step.step, step.device) in seen:
+        for step, own in _placed(old, before, old.replicas):
+            now = there.get((own, step.device))
+            if now is None or (own, step.device) in seen:
                 continue
-            seen.add((step.step, step.device))
+            seen.add((own, step.device))
             if (now.predicted_ns, now.source) != (step.predicted_ns, step.source):
                 trace = old.traces[before].name
                 key = (trace, kernel_family(step.name), step.device, step.source, now.source)
@@ -323,7 +333,7 @@ def _causes(
     replicas, ways = list(old.replicas), hardware
     yield _followed("the first plan", old, replicas, ways, on_progress)
     if [t.digest for t in old.traces] == [t.digest for t in new.traces]:
-        timed = [_with_times(replica, new) for replica in replicas]
+        timed = [_with_times(replica, old, new) for replica in replicas]
         if timed != replicas:
             replicas = timed
             name = "durations of steps that stay where they are"
@@ -345,24 +355,18 @@ def _causes(
     )
 
 
-def _with_times(replica: Replica, new: Plan) -> Replica:
+def _with_times(replica: Replica, old: Plan, new: Plan) -> Replica:
     """The replica, with the times of another plan for steps on the same device."""
-    known = {
-        (placed.trace, step.step, step.device): step
-        for other in new.replicas
-        for placed in other.traces
-        for step in placed.steps
-    }
-    traces = tuple(
-        replace(
-            placed,
-            steps=tuple(
-                known.get((placed.trace, step.step, step.device), step) for step in placed.steps
-            ),
+    traces = []
+    for placed in replica.traces:
+        trace = placed.trace
+        known = {(own, s.device): s for s, own in _placed(new, trace, new.replicas)}
+        steps = (
+            replace(known.get((own, step.device), step), step=step.step)
+            for step, own in _placed(old, trace, [replica])
         )
-        for placed in replica.traces
-    )
-    return replace(replica, traces=traces)
+        traces.append(replace(placed, steps=tuple(steps)))
+    return replace(replica, traces=tuple(traces))
 
 
 def _followed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from tessera.ir.plan.division import Cut, Division, Twin, parts_of
 from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
@@ -73,6 +74,9 @@ def plans(draw: st.DrawFn) -> Plan:
     texts = [draw(st.lists(st.text(max_size=12), max_size=4)) for _ in traces]
     whole = ["".join(line.replace("\n", "") + "\n" for line in lines) for lines in texts]
     count = draw(st.integers(1, 2))
+    sizes_of = [draw(st.integers(0, 4)) for _ in traces]
+    divided = [draw(divisions(steps)) for steps in sizes_of]
+    steps = [len(parts_of(size, own)) for size, own in zip(sizes_of, divided, strict=True)]
     return Plan(
         objective=draw(words),
         strategy=draw(words),
@@ -109,12 +113,11 @@ def plans(draw: st.DrawFn) -> Plan:
                 digest=text_digest(text),
                 text=text,
                 contents_digest=draw(words),
+                division=division,
             )
-            for name, text in zip(traces, whole, strict=True)
+            for name, text, division in zip(traces, whole, divided, strict=True)
         ),
-        replicas=tuple(
-            draw(replicas(tuple(devices), len(traces), 1.0 / count)) for _ in range(count)
-        ),
+        replicas=tuple(draw(replicas(tuple(devices), steps, 1.0 / count)) for _ in range(count)),
         baselines=tuple(
             Baseline(
                 name=draw(words),
@@ -129,9 +132,30 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 @st.composite
-def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: float) -> Replica:
+def divisions(draw: st.DrawFn, steps: int) -> Division:
+    """Cuts and twins of some of so many steps."""
+    cuts: list[Cut] = []
+    twins: list[Twin] = []
+    for step in range(steps):
+        kind = draw(st.sampled_from(["whole", "cut", "twin"]))
+        if kind == "twin":
+            twins.append(Twin(step, draw(st.integers(2, 3))))
+        elif kind == "cut":
+            parts, archs = draw(st.integers(2, 3)), draw(st.sets(names, max_size=2))
+            for arch in ("", *sorted(archs)):
+                inside = draw(
+                    st.lists(st.integers(1, 1 << 40), min_size=parts, max_size=parts, unique=True)
+                )
+                axis = draw(words)
+                cuts.append(Cut(step=step, axis=axis, edges=(0, *sorted(inside)), arch=arch))
+    return Division(tuple(cuts), tuple(twins))
+
+
+@st.composite
+def replicas(draw: st.DrawFn, devices: tuple[str, ...], steps: list[int], share: float) -> Replica:
+    traces = len(steps)
     slots, lanes = draw(st.integers(1, 9)), draw(st.integers(1, 9))
-    placed = tuple(draw(placements(devices, trace)) for trace in range(traces))
+    placed = tuple(draw(placements(devices, *own)) for own in enumerate(steps))
     areas = tuple(
         Area(device=device, kind=kind, bytes=1 << 30, count=copies)
         for device in devices
@@ -154,16 +178,7 @@ def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: floa
         slots=slots,
         lanes=lanes,
         areas=areas,
-        places=tuple(
-            Place(
-                trace=trace,
-                buffer=BufferId(buffer),
-                device=device,
-                kind=draw(st.sampled_from(AreaKind)),
-                offset=draw(st.integers(0, 1000)) * PLACE_ALIGNMENT,
-            )
-            for trace, buffer, device in spots
-        ),
+        places=tuple(draw(places(*spot)) for spot in spots),
         homes=tuple(
             Home(trace=trace, buffer=BufferId(buffer), device=device, bytes=draw(byte_ranges()))
             for trace, buffer, device in spots[:2]
@@ -181,7 +196,25 @@ def replicas(draw: st.DrawFn, devices: tuple[str, ...], traces: int, share: floa
 
 
 @st.composite
-def placements(draw: st.DrawFn, devices: tuple[str, ...], trace: int) -> PlacedTrace:
+def places(draw: st.DrawFn, trace: int, buffer: int, device: str) -> Place:
+    kind = draw(st.sampled_from(AreaKind))
+    first, end = 0, None
+    if kind is not AreaKind.MODULE and draw(st.booleans()):
+        first = draw(st.integers(0, 9)) * PLACE_ALIGNMENT
+        end = draw(st.none() | st.integers(first + 1, 1 << 40))
+    return Place(
+        trace=trace,
+        buffer=BufferId(buffer),
+        device=device,
+        kind=kind,
+        offset=draw(st.integers(0, 1000)) * PLACE_ALIGNMENT,
+        first=first,
+        end=end,
+    )
+
+
+@st.composite
+def placements(draw: st.DrawFn, devices: tuple[str, ...], trace: int, steps: int) -> PlacedTrace:
     where = st.sampled_from(devices)
     return PlacedTrace(
         trace=trace,
@@ -195,7 +228,7 @@ def placements(draw: st.DrawFn, devices: tuple[str, ...], trace: int) -> PlacedT
                 error=draw(amounts),
                 source=draw(words),
             )
-            for step in range(draw(st.integers(0, 4)))
+            for step in range(steps)
         ),
         transfers=tuple(
             PlannedTransfer(

@@ -63,7 +63,7 @@ def divisions(draw: st.DrawFn, program: ir.Program) -> Division:
             if ir.for_arch(work, variant.arch).grid != work.grid or draw(st.booleans()):
                 own.append(draw(cuts(work, variant.arch, first.count)))
         if None not in own:
-            made += own
+            made += sorted(own, key=lambda cut: cut.arch)
     return Division(tuple(made), tuple(twins))
 
 
@@ -117,7 +117,7 @@ def test_parts_are_all_of_their_step_in_order(case: tuple[ir.Program, Division])
         groups[part.origin].append(part)
     for origin in program.work():
         mine = groups[origin.id]
-        assert [part.index for part in mine] == list(range(division.count(origin.id)))
+        assert [part.index for part in mine] == list(range(division.counts().get(origin.id, 1)))
         steps = [work[part.step] for part in mine]
         archs = [v.arch for v in origin.variants] if isinstance(origin, ir.Launch) else []
         for arch in ("", *archs):
@@ -150,14 +150,14 @@ def edits(program: ir.Program, division: Division) -> dict[str, Division]:
 
     found |= {
         "no axis": with_cut(axis="heads"),
-        "the parts go from": with_cut(edges=(*cut.edges[:-1], cut.edges[-1] + 1)),
-        "the parts go": with_cut(edges=(1, *cut.edges[1:])),
+        "its parts go to": with_cut(edges=(*cut.edges[:-1], cut.edges[-1] + 1)),
+        "begins at 1, not at 0": with_cut(edges=(1, *cut.edges[1:])),
         "comes after": with_cut(edges=(*cut.edges[:-1], cut.edges[-2], cut.edges[-1])),
         "at least two parts": with_cut(edges=(0, cut.edges[-1])),
         "cut twice": Division((cut, *division.cuts), division.twins),
         "cut and has twins": Division(division.cuts, (*division.twins, Twin(cut.step, 2))),
         "not for the launch itself": with_cut(arch="sm_10"),
-        "no code for": Division((*division.cuts, replace(cut, arch="sm_10")), division.twins),
+        "no code for": Division((cut, replace(cut, arch="sm_10"), *others), division.twins),
     }
     if len(division.cuts) > 1 and division.cuts[1].arch and len(cut.edges) > 3:
         found["otherwise"] = with_cut(edges=(0, *cut.edges[2:]))

@@ -18,6 +18,7 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_launch import bytes_text
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.plan.verify_plan import verify_plan
+from tessera.ir.text_digest import text_digest
 from tests.property.plan_strategies import byte_ranges, plans
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
@@ -66,6 +67,61 @@ def test_reading_gives_what_was_printed(one: Plan) -> None:
     text = print_plan(one)
     assert parse_plan(text) == one
     assert print_plan(parse_plan(text)) == text
+
+
+DIVIDED = """tessera-plan 4
+plan objective="" strategy="" period_ns=1.0 latency_ns=1.0 usd_per_request=0.0 bound=0.0 gap=0.0 \
+ended="" link="" machine_digest="" options=""
+card name="c" gpu="" arch="" capacity_bytes=1 used_bytes=0 usd_per_hour=null
+device name="a" card="c" sms=1 busy_ns=0.0
+replica share=1.0 slots=1 lanes=1 devices="a"
+  placement trace=0
+    step 0 name="k" device="a" arch="" predicted_ns=1.0 error=0.0 source=""
+    step 1 name="k" device="a" arch="" predicted_ns=1.0 error=0.0 source=""
+    step 2 name="k" device="a" arch="" predicted_ns=1.0 error=0.0 source=""
+trace name="t" share=1.0 digest="%s"
+"""
+
+
+@pytest.mark.parametrize(
+    ("division", "words"),
+    [
+        ('cut 0 axis="x" edges=0,96,128', None),
+        ("twin 1 count=2", None),
+        ('cut 2 axis="x" edges=0,96,128', "the trace has 2 steps"),
+        ('cut 0 axis="x" edges=0,128,128', "edge 128 of `x` comes after edge 128"),
+        ('cut 0 axis="x" edges=1,2,128', "begins at 1"),
+        ('cut 0 axis="x" edges=0', "at least two parts"),
+        ('cut 0 axis="x" edges=0,a,128', "`edges` has no such value"),
+        ('cut 0 axis="x" edges=0,1,2 arch="sm_80"', "not for the launch itself"),
+        ('cut 0 axis="x" edges=0,1,2\ncut 0 axis="y" edges=0,1,2', "cut twice"),
+        ('cut 0 axis="x" edges=0,1,2\ntwin 0 count=2', "cut and has twins"),
+        ("twin 0 count=1", "at least 2 steps"),
+        ("twin 0 count=99999999999999999", "the trace has"),
+        ('twin 0 count=2\ncut 0 axis="x" edges=0,1,2', "cannot stand here"),
+    ],
+)
+def test_cuts_and_twins(division: str, words: str | None) -> None:
+    text = DIVIDED % text_digest("") + division + "\n"
+    if words is None:
+        assert print_plan(parse_plan(text)).endswith(f"  {division}\n")
+        text = text.replace("tessera-plan 4", "tessera-plan 3")
+        words = "version 3 has no cuts, twins and ranges of places: this is 4"
+    with pytest.raises(TesseraError, match=words):
+        parse_plan(text)
+
+
+def test_a_newer_format_is_refused() -> None:
+    later = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 5")
+    with pytest.raises(TesseraError, match="version 5 is unknown: this program reads 1, 2, 3, 4"):
+        parse_plan(later)
+
+
+def test_lines_of_parts_say_what_they_are() -> None:
+    text = DIVIDED % text_digest("") + 'cut 0 axis="x" edges=0,96,128\n'
+    lines = [line for line in print_plan(parse_plan(text)).split("\n") if " step " in line]
+    comments = [line.partition(" //")[2] for line in lines]
+    assert comments == [" [x 0:96 of 128]", " [x 96:128 of 128]", ""]
 
 
 @given(byte_ranges())

@@ -30,6 +30,7 @@ from tessera.frontend.plan.tsp_values import (
 )
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.text.readfile import source_of_text
+from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.plan.launch_program import (
     Area,
     AreaKind,
@@ -55,7 +56,7 @@ from tessera.ir.plan.plan import (
     PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import FORMAT, HOSTS_VERSION, VERSIONS_READ
+from tessera.ir.plan.print_plan import FORMAT, HOSTS_VERSION, VERSION, VERSIONS_READ, version_of
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.text_digest import text_digest
 
@@ -150,7 +151,7 @@ def _kinds(record: Hashable) -> dict[str, _FieldKind]:
     }
 
 
-# Fields that come from other lines, or from the number at the start of the line.
+# Fields of other lines, or the number at the start of the line.
 _ELSEWHERE = frozenset(
     (
         "cards",
@@ -166,6 +167,7 @@ _ELSEWHERE = frozenset(
         "operations",
         "lowered",
         "text",
+        "division",
         "step",
         "id",
     )
@@ -192,6 +194,8 @@ _LINES: dict[str, tuple[type[Any], str]] = {
     "home": (Home, ""),
     "landing": (Landing, "id"),
     "transfer": (Transfer, "id"),
+    "cut": (Cut, "step"),
+    "twin": (Twin, "step"),
 }
 
 
@@ -204,13 +208,10 @@ class _PlanBuilder(Transformer[Token, Plan]):
 
     def start(self, version: Token, plan: tuple[Token, dict[str, Any]], *records: object) -> Plan:
         if str(version) not in map(str, VERSIONS_READ):
-            known = " and ".join(map(str, VERSIONS_READ))
+            known = ", ".join(map(str, VERSIONS_READ))
             raise _at(version, f"version {version} is unknown: this program reads {known}")
         keyword, row = plan
-        replicas = _those(Replica, records)
-        if int(version) < HOSTS_VERSION and any(r.lowered.landings for r in replicas):
-            raise _at(version, f"version {version} has no landings: this is {HOSTS_VERSION}")
-        return self._known(
+        made = self._known(
             keyword,
             Plan(
                 **row,
@@ -219,10 +220,14 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 capacities=_those(PlanCapacity, records),
                 paths=_those(PlanPath, records),
                 traces=_those(PlannedTrace, records),
-                replicas=replicas,
+                replicas=_those(Replica, records),
                 baselines=_those(Baseline, records),
             ),
         )
+        if VERSION < (needed := version_of(made)) > int(version):
+            what = "landings" if needed == HOSTS_VERSION else "cuts, twins and ranges of places"
+            raise _at(version, f"version {version} has no {what}: this is {needed}")
+        return made
 
     def __default__(self, rule: Token, children: list[Any], meta: object) -> object:
         """A record of one line, with or without a number at its start."""
@@ -238,7 +243,8 @@ class _PlanBuilder(Transformer[Token, Plan]):
         blocks = [token for token in given if isinstance(token, Token) and token.type == "TEXT"]
         lines = [line.removeprefix("|") for block in blocks for line in block.split("\n")]
         text = "".join(f"{line}\n" for line in lines)
-        trace = self._record(keyword, PlannedTrace, given, text=text)
+        division = Division(_those(Cut, given), _those(Twin, given))
+        trace = self._record(keyword, PlannedTrace, given, text=text, division=division)
         # Editors and version control may write CR LF at line ends; the digest shows if they did.
         plain = text.replace("\r\n", "\n")
         if plain != text and trace.digest == text_digest(plain) != text_digest(text):
@@ -327,6 +333,10 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 return _area_kind(field, strings[0])
         elif options == (Bytes,):
             return self._ranges.read(text, field.start + len(field.name) + 1)
+        elif options == (tuple[int, ...],):
+            numbers = text.split(",")
+            if all(_INTEGER.fullmatch(number) and len(number) <= DIGITS for number in numbers):
+                return tuple(map(int, numbers))
         elif text == "null" and types.NoneType in options:
             return None
         elif float in options and _NUMBER.fullmatch(text):
@@ -365,8 +375,7 @@ def _at(token: Token, why: str) -> BadText:
 
 def _number_of(keyword: Token) -> int:
     """The number after `step` or `transfer`."""
-    text = keyword.split()[1]
-    if len(text) > DIGITS:
+    if len(text := keyword.split()[1]) > DIGITS:
         raise _at(keyword, "the number is too large")
     return int(text)
 

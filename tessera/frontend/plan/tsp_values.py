@@ -178,6 +178,8 @@ _KEYWORDS = {
     "TRANSFER",
     "PROGRAM",
     "TRACE",
+    "CUT",
+    "TWIN",
 }
 _SAID = {
     "FIELDS": "`key=value`",

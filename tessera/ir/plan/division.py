@@ -10,8 +10,10 @@ itself. Both replace their step, in its place, so the steps of the divided progr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tessera.wording import Wording
 
@@ -47,7 +49,10 @@ class Twin:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """The steps of a trace that are cut or have twins; the others stay whole. In order of steps."""
+    """The steps of a trace that are cut or have twins; the others stay whole.
+
+    Both are in order of steps; of one step, the cut without an architecture comes first.
+    """
 
     cuts: tuple[Cut, ...] = ()
     twins: tuple[Twin, ...] = ()
@@ -55,10 +60,14 @@ class Division:
     def __bool__(self) -> bool:
         return bool(self.cuts or self.twins)
 
-    def count(self, step: int) -> int:
-        """The number of steps that take the place of a step."""
-        mine = (cut.count for cut in self.cuts if cut.step == step)
-        return next(mine, next((twin.count for twin in self.twins if twin.step == step), 1))
+    def counts(self) -> dict[int, int]:
+        """The number of steps that take the place of each step that is divided."""
+        twins = {twin.step: twin.count for twin in self.twins}
+        return twins | {cut.step: cut.count for cut in reversed(self.cuts)}
+
+    def steps_of(self, divided: int) -> int:
+        """The number of steps of the trace, if the divided program has `divided`."""
+        return divided - sum(count - 1 for count in self.counts().values())
 
 
 WHOLE = Division()
@@ -106,8 +115,7 @@ def _walk(steps: int, division: Division) -> Iterator[StepPart]:
     cuts: dict[int, tuple[Cut, ...]] = {}
     for cut in division.cuts:
         cuts[cut.step] = (*cuts.get(cut.step, ()), cut)
-    counts = {twin.step: twin.count for twin in division.twins}
-    counts |= {step: mine[0].count for step, mine in cuts.items()}
+    counts = division.counts()
     step = 0
     for origin in range(steps):
         count = counts.get(origin, 1)
@@ -115,3 +123,45 @@ def _walk(steps: int, division: Division) -> Iterator[StepPart]:
             mine = cuts.get(origin, ())
             yield StepPart(step=step, origin=origin, index=index, count=count, cuts=mine)
             step += 1
+
+
+def division_flaws(division: Division, steps: int) -> Iterator[tuple[Cut | Twin, str]]:
+    """What is wrong with a division of any trace of so many steps, with the record at fault."""
+    twins = Counter(twin.step for twin in division.twins)
+    cuts = Counter((cut.step, cut.arch) for cut in division.cuts)
+    first = {cut.step: cut for cut in division.cuts if not cut.arch}
+    for cut in division.cuts:
+        if not 0 <= cut.step < steps:
+            yield cut, f"the trace has {steps} steps"
+        if cuts[cut.step, cut.arch] > 1:
+            yield cut, "it is cut twice" + (f" for `{cut.arch}`" if cut.arch else "")
+        if cut.step not in first:
+            yield cut, f"it is cut for `{cut.arch}` and not for the launch itself"
+        elif cut.count != first[cut.step].count:
+            yield cut, f"{cut.count} parts for `{cut.arch}`, and {first[cut.step].count} otherwise"
+        if cut.step in twins:
+            yield cut, "it is cut and has twins"
+        yield from ((cut, why) for why in _edge_flaws(cut))
+    for twin in division.twins:
+        if not 0 <= twin.step < steps:
+            yield twin, f"the trace has {steps} steps"
+        if twins[twin.step] > 1:
+            yield twin, "it has twins twice"
+        if twin.count < 2:
+            yield twin, f"twins are at least 2 steps, not {twin.count}"
+    for before, cut in pairwise(division.cuts):
+        if (before.step, before.arch) > (cut.step, cut.arch):
+            yield cut, "cuts are in order of steps and architectures"
+    for earlier, twin in pairwise(division.twins):
+        if earlier.step > twin.step:
+            yield twin, "twins are in order of steps"
+
+
+def _edge_flaws(cut: Cut) -> Iterator[str]:
+    if cut.count < 2:
+        yield "a cut makes at least two parts"
+    elif cut.edges[0]:
+        yield f"its first part begins at {cut.edges[0]}, not at 0"
+    for edge, after in pairwise(cut.edges):
+        if edge >= after:
+            yield f"edge {after} of `{cut.axis}` comes after edge {edge}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from tessera.ir.notebook import frame_of
 from tessera.ir.notebook_pages import html_of
-from tessera.ir.plan.division import WHOLE, Division
+from tessera.ir.plan.division import WHOLE, Division, StepPart, parts_of
 from tessera.ir.plan.launch_program import AreaKind, LoweredReplica
 
 if TYPE_CHECKING:
@@ -267,6 +267,12 @@ class Plan:
             for step in placed.steps
         )
         return frame_of(rows, _COLUMNS)
+
+
+def parts_of_placed(placed: PlacedTrace, division: Division) -> dict[int, StepPart]:
+    """What each step of a placement is of the trace, by its number."""
+    parts = parts_of(division.steps_of(len(placed.steps)), division)
+    return {part.step: part for part in parts}
 
 
 def hosts_of(plan: Plan) -> dict[str, str]:

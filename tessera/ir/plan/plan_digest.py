@@ -14,6 +14,7 @@ def plan_digest(plan: Plan) -> str:
     """A digest of the decisions: equal decisions have equal digests."""
     lines = [plan.objective, plan.strategy, plan.options, plan.machine_digest]
     lines += [trace.digest for trace in plan.traces]
+    lines += [repr(trace.division) for trace in plan.traces if trace.division]
     for replica in plan.replicas:
         lines.append(f"{replica.share!r} {replica.policy}")
         lines += [" ".join(step.device for step in placed.steps) for placed in replica.traces]

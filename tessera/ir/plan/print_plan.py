@@ -8,19 +8,22 @@ indented. The text of a trace follows its record, each line after a `|`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 
-from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica
+from tessera.ir.plan.division import Division
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica, parts_of_placed
 from tessera.ir.plan.print_launch import lowered_lines
 
 FORMAT = "tessera-plan"
 VERSION = 2
 HOSTS_VERSION = 3
-VERSIONS_READ = (1, 2, 3)
-"""Version 1 has no capacities and paths, versions 1 and 2 no landings and puts.
+PARTS_VERSION = 4
+VERSIONS_READ = (1, 2, 3, 4)
+"""Version 1 has no capacities and paths, versions 1 and 2 no landings and puts, versions before 4
+no cuts, twins and places of a range of a buffer.
 
-A plan without landings is written as version 2, which older programs read.
+A plan is written as the version that has what it needs, 2 at least: older programs read that.
 """
 # Fields that are written as separate records or text.
 NESTED = frozenset(
@@ -43,8 +46,16 @@ NESTED = frozenset(
 
 def print_plan(plan: Plan) -> str:
     """The text of a plan."""
-    version = HOSTS_VERSION if any(r.lowered.landings for r in plan.replicas) else VERSION
-    return "\n".join((f"{FORMAT} {version}", *_lines(plan))) + "\n"
+    return "\n".join((f"{FORMAT} {version_of(plan)}", *_lines(plan))) + "\n"
+
+
+def version_of(plan: Plan) -> int:
+    """The version of the format that has all that a plan needs."""
+    lowered = [replica.lowered for replica in plan.replicas]
+    ranged = (place for own in lowered for place in own.places if place.first or place.end)
+    if any(ranged) or any(trace.division for trace in plan.traces):
+        return PARTS_VERSION
+    return HOSTS_VERSION if any(own.landings for own in lowered) else VERSION
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -60,30 +71,41 @@ def _lines(plan: Plan) -> Iterator[str]:
     for baseline in plan.baselines:
         yield _record("baseline", baseline)
     for replica in plan.replicas:
-        yield from replica_lines(replica)
+        yield from replica_lines(replica, [trace.division for trace in plan.traces])
     for trace in plan.traces:
         yield from _trace_lines(trace)
 
 
-def replica_lines(replica: Replica) -> Iterator[str]:
-    """A replica: the device of each step, then the memory and operations of every device."""
+def replica_lines(replica: Replica, divisions: Sequence[Division]) -> Iterator[str]:
+    """A replica: the device of each step, then the memory and operations of every device.
+
+    `divisions` are those of the traces: lines of parts and twins say what they are, in a comment.
+    """
     devices = ",".join(map(json.dumps, replica.lowered.devices))
     yield f"{_record('replica', replica)} devices={devices}"
     for placed in replica.traces:
-        yield from (f"  {line}" for line in _placed_lines(placed))
+        yield from (f"  {line}" for line in _placed_lines(placed, divisions[placed.trace]))
     yield from (f"  {line}" for line in lowered_lines(replica.lowered))
 
 
-def _placed_lines(placed: PlacedTrace) -> Iterator[str]:
+def _placed_lines(placed: PlacedTrace, division: Division) -> Iterator[str]:
     yield _record("placement", placed)
+    parts = parts_of_placed(placed, division)
     for step in placed.steps:
-        yield "  " + _record("step", step).replace("step step=", "step ", 1)
+        line = _record("step", step).replace("step step=", "step ", 1)
+        part = parts.get(step.step)
+        said = f" //{part.words(step.arch)}" if part is not None and part.count > 1 else ""
+        yield f"  {line}{said}"
     for transfer in placed.transfers:
         yield "  " + _record("move", transfer)
 
 
 def _trace_lines(trace: PlannedTrace) -> Iterator[str]:
     yield _record("trace", trace)
+    for cut in trace.division.cuts:
+        yield "  " + _record("cut", cut).replace("cut step=", "cut ", 1)
+    for twin in trace.division.twins:
+        yield "  " + _record("twin", twin).replace("twin step=", "twin ", 1)
     yield from (f"|{line}" for line in trace.text.split("\n")[:-1])
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import TypeVar
 
+from tessera.ir.plan.division import division_flaws
 from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
@@ -90,8 +91,9 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     if _ranges_in(plan) > MOST_RANGES:
         yield Flaw(plan, f"a plan has at most {MOST_RANGES} byte ranges")
     yield from _shares(plan)
-    for trace in plan.traces:
+    for number, trace in enumerate(plan.traces):
         yield from _trace(trace)
+        yield from _division(trace, plan.replicas, number)
     yield from _repeated(plan.traces, lambda trace: trace.name, "a second trace has the name")
 
 
@@ -132,6 +134,20 @@ def _trace(trace: PlannedTrace) -> Iterator[Flaw]:
         yield Flaw(trace, "the text of a trace ends in a line end")
     if trace.digest != text_digest(trace.text):
         yield Flaw(trace, "the text of the trace is not the one that was planned: digests differ")
+
+
+def _division(trace: PlannedTrace, replicas: Iterable[Replica], number: int) -> Iterator[Flaw]:
+    """Check cuts and twins: each step is divided in one way, and has all its parts."""
+    division = trace.division
+    for record in (*division.cuts, *division.twins):
+        yield from _numbers(record)
+    for edges_of in division.cuts:
+        if max(edges_of.edges, default=0) > LARGEST:
+            yield Flaw(edges_of, f"`edges` is out of range: {max(edges_of.edges)}")
+    placed = (p for replica in replicas for p in replica.traces if p.trace == number)
+    for steps in dict.fromkeys(division.steps_of(len(p.steps)) for p in placed):
+        for wrong, reason in division_flaws(division, steps):
+            yield Flaw(wrong, f"step {wrong.step} cannot be divided so: {reason}")
 
 
 def _shares(plan: Plan) -> Iterator[Flaw]:

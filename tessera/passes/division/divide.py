@@ -12,12 +12,10 @@ they are is not asked here.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
 
 from tessera.diagnostics import TesseraError
-from tessera.ir.plan.division import Cut, Division, StepPart, parts_of
+from tessera.ir.plan.division import Cut, Division, StepPart, division_flaws, parts_of
 from tessera.ir.program.program import (
     CtaRange,
     Launch,
@@ -33,7 +31,7 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
-from tessera.passes.division.cut_calls import call_axes, part_of_call
+from tessera.passes.division.cut_calls import call_axes, part_of_call, why_not_axis
 
 _AXES = "xyz"
 
@@ -43,9 +41,7 @@ def divide(program: Program, division: Division) -> Program:
     if not division:
         return program
     work = tuple(program.work())
-    _check_steps(work, division)
-    for cut in division.cuts:
-        _check_cut(program, work, division, cut)
+    _check(program, work, division)
     parts = parts_of(len(work), division)
     groups: list[list[StepPart]] = [[] for _ in work]
     for part in parts:
@@ -125,48 +121,46 @@ def work_name(work: Work) -> str:
             return "memcpy"
 
 
-def _check_steps(work: tuple[Work, ...], division: Division) -> None:
-    """Every step exists, and is divided in one way."""
-    for step in (*(cut.step for cut in division.cuts), *(twin.step for twin in division.twins)):
-        if not 0 <= step < len(work):
-            headline = f"step #{step} cannot be divided: the trace has {len(work)} steps"
-            raise TesseraError.of("TSR3029", headline, hint=f"steps are #0 to #{len(work) - 1}")
-    cuts = Counter((cut.step, cut.arch) for cut in division.cuts)
-    twins = Counter(twin.step for twin in division.twins)
-    for (step, arch), count in cuts.items():
-        if count > 1:
-            raise _refused(work[step], "it is cut twice" + (f" for `{arch}`" if arch else ""))
-        if arch and not cuts[step, ""]:
-            raise _refused(work[step], f"it is cut for `{arch}` and not for the launch itself")
-        if step in twins:
-            raise _refused(work[step], "it is cut and has twins")
-    for twin in division.twins:
-        if twins[twin.step] > 1:
-            raise _refused(work[twin.step], "it has twins twice")
-        if twin.count < 2:
-            raise _refused(work[twin.step], f"twins are at least 2 steps, not {twin.count}")
+def _check(program: Program, work: tuple[Work, ...], division: Division) -> None:
+    for record, reason in division_flaws(division, len(work)):
+        if 0 <= record.step < len(work):
+            raise _refused(work[record.step], reason)
+        raise TesseraError.of("TSR3029", f"step #{record.step} cannot be divided: {reason}")
+    archs: dict[int, set[str]] = {}
+    for cut in division.cuts:
+        _check_cut(program, work[cut.step], cut)
+        archs.setdefault(cut.step, set()).add(cut.arch)
+    for number, own in archs.items():
+        if isinstance(step := work[number], Launch):
+            _check_variants(step, own)
 
 
-def _check_cut(program: Program, work: tuple[Work, ...], division: Division, cut: Cut) -> None:
+def _check_variants(launch: Launch, archs: set[str]) -> None:
+    """Where the grid is another one, so is the cut."""
+    for variant in launch.variants:
+        if variant.arch not in archs and for_arch(launch, variant.arch).grid != launch.grid:
+            raise _refused(launch, f"the launch for `{variant.arch}` has another grid and no cut")
+
+
+def _check_cut(program: Program, step: Work, cut: Cut) -> None:
     """The axis is one of the step's, and the edges go over its extent in legal strides."""
-    step = work[cut.step]
     if cut.arch and not (isinstance(step, Launch) and _has_code(program, step, cut.arch)):
         raise _refused(step, f"there is no code for `{cut.arch}`")
     axes = _axes(step, cut.arch)
     if cut.axis not in axes:
         names = ", ".join(f"`{name}`" for name in axes)
-        raise _refused(step, f"it has no axis `{cut.axis}`", names and f"its axes are {names}")
+        refused = why_not_axis(step, cut.axis) if isinstance(step, LibraryCall) else None
+        missing = f"it has no axis `{cut.axis}`" if refused is None else f"{refused}"
+        raise _refused(step, missing, f"its axes are {names}" if names else None)
     extent, multiple = axes[cut.axis]
-    _check_edges(step, cut, extent, multiple)
-    first = next(other for other in division.cuts if other.step == cut.step and not other.arch)
-    if cut.count != first.count:
-        raise _refused(step, f"{cut.count} parts for `{cut.arch}`, and {first.count} otherwise")
-    if cut is not first or not isinstance(step, Launch):
-        return
-    archs = {other.arch for other in division.cuts if other.step == cut.step}
-    for variant in step.variants:
-        if variant.arch not in archs and for_arch(step, variant.arch).grid != step.grid:
-            raise _refused(step, f"the launch for `{variant.arch}` has another grid and no cut")
+    if cut.edges[-1] != extent:
+        raise _refused(step, f"its parts go to {cut.edges[-1]}, and `{cut.axis}` to {extent}")
+    for edge in cut.edges[1:-1]:
+        if edge % multiple:
+            nearest = min(extent, (edge + multiple // 2) // multiple * multiple)
+            reason = f"edge {edge} of `{cut.axis}` is not a multiple of {multiple}"
+            hint = f"the nearest legal edge is {nearest}" if 0 < nearest < extent else None
+            raise _refused(step, reason, hint)
 
 
 def _has_code(program: Program, step: Launch, arch: str) -> bool:
@@ -185,22 +179,4 @@ def _axes(step: Work, arch: str) -> dict[str, tuple[int, int]]:
         case Memcpy():
             return {"bytes": (step.bytes, 1)}
         case LibraryCall():
-            return {found.axis: (found.extent, found.multiple) for found in call_axes(step)}
-
-
-def _check_edges(step: Work, cut: Cut, extent: int, multiple: int) -> None:
-    edges = cut.edges
-    if len(edges) < 3:
-        raise _refused(step, "a cut makes at least two parts")
-    if edges[0] != 0 or edges[-1] != extent:
-        reason = f"the parts go from {edges[0]} to {edges[-1]}, and `{cut.axis}` from 0 to {extent}"
-        raise _refused(step, reason)
-    for edge, after in pairwise(edges):
-        if edge >= after:
-            raise _refused(step, f"edge {after} of `{cut.axis}` comes after edge {edge}")
-    for edge in edges[1:-1]:
-        if edge % multiple:
-            nearest = min(extent, (edge + multiple // 2) // multiple * multiple)
-            reason = f"edge {edge} of `{cut.axis}` is not a multiple of {multiple}"
-            hint = f"the nearest legal edge is {nearest}" if 0 < nearest < extent else None
-            raise _refused(step, reason, hint)
+            return {known.axis: (known.extent, known.multiple) for known in call_axes(step)}
