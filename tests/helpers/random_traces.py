@@ -26,6 +26,9 @@ _HEAD = """
     .reg .b32 %r<9>;
     .reg .b64 %rd<9>;
     mov.u32 %r1, %tid.x;
+    mov.u32 %r7, %ctaid.x;
+    mov.u32 %r8, %ntid.x;
+    mad.lo.u32 %r1, %r7, %r8, %r1;
     ld.param.u32 %r0, [n];
     setp.ge.u32 %p, %r1, %r0;
     @%p bra DONE;
@@ -96,8 +99,10 @@ def random_program(
     steps: int = 8,
     races: bool = True,
     wide: bool = False,
+    ctas: int = 1,
 ) -> ir.Program:
-    """A trace of `steps` steps; `variable` lets launches write a module variable.
+    """A trace of `steps` steps; `variable` lets launches write a module variable. `ctas` is the
+    number of CTAs of a launch.
 
     `wide`: buffers are larger and what steps touch lies further apart, so that a device holds parts
     of weights and states. `races`: threads of one launch may write the same word, and on a GPU any
@@ -149,8 +154,8 @@ def random_program(
             id=ir.LaunchId(number),
             module=ir.ModuleId(0),
             kernel=kernel,
-            grid=(1, 1, 1),
-            block=(64, 1, 1),
+            grid=(ctas, 1, 1),
+            block=(64 // ctas, 1, 1),
             arguments=arguments,
         )
 

@@ -169,7 +169,8 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
         if isinstance(action.what, Transfer):
             sent.add((action.what.source, int(action.what.buffer)))
             received.add((action.what.target, int(action.what.buffer)))
-    lives: dict[str, list[_Life]] = {}
+    # A step may touch nothing, and its device loads a module for it.
+    lives: dict[str, list[_Life]] = {a.device: [] for a in use.actions if isinstance(a.what, Run)}
     for (device, buffer), (first, last) in spans.items():
         size = use.program.buffers[buffer].bytes
         if buffer in use.trace.words:

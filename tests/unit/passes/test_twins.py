@@ -91,8 +91,8 @@ def test_a_step_beside_a_pinned_one_may_not() -> None:
         ("memcpy y+0 t+0 bytes=64", "it copies addresses"),
         ("op aten::relu reads=[x:f32[1024]] writes=[y:f32[1024]]", ""),
         (
-            "op aten::scatter_add reads=[x:f32[1024], i:s64[1024], x:f32[1024]] writes=[y:f32[1024]]"
-            ' attrs={"dim":0}',
+            "op aten::scatter_add reads=[x:f32[1024], i:s64[1024], x:f32[1024]]"
+            ' writes=[y:f32[1024]] attrs={"dim":0}',
             "adds in an order",
         ),
     ],
