@@ -58,7 +58,8 @@ def check_divisions(
 def test_equal_to_one_device() -> None:
     cut = twinned = 0
     for seed in range(9):
-        program = random_program(seed, ctas=(1, 4, 8)[seed % 3], races=False)
+        ctas, wide = (1, 4, 8)[seed % 3], seed % 2 == 1
+        program = random_program(seed, ctas=ctas, races=False, wide=wide)
         more = check_divisions([program], seed, plans=2, filled=seed % 2 == 0)
         cut, twinned = cut + more[0], twinned + more[1]
     assert cut > 30
@@ -74,6 +75,8 @@ def test_two_traces_share_weights_and_states() -> None:
 @pytest.mark.slow
 def test_thousands_of_divisions() -> None:
     for seed in range(1000, 1300):
-        check_divisions([random_program(seed, ctas=4, races=False)], seed, plans=3)
+        check_divisions(
+            [random_program(seed, ctas=4, races=False, wide=seed % 2 == 1)], seed, plans=3
+        )
         pair = [random_program(seed + n, steps=5, ctas=4, races=False) for n in (0, 1)]
         check_divisions(pair, seed, plans=2)
