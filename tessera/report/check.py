@@ -28,6 +28,7 @@ _PROVED = (
     "memory has room, and nothing is used after it is freed",
 )
 
+_DIVIDED = "parts of a step do together what the step does, and twins leave equal bytes"
 _LANDED = "between hosts, nothing is put on bytes that nobody has taken yet"
 
 
@@ -36,7 +37,9 @@ def check_text(opened: OpenPlan, width: int | None = None) -> str:
     plan = opened.plan
     lines = [f"{safe(opened.name)}: proved, for every request and every order of events:"]
     landed = any(replica.lowered.landings for replica in plan.replicas)
-    lines += [f"  - {claim}" for claim in (*_PROVED, *((_LANDED,) if landed else ()))]
+    divided = any(trace.division for trace in plan.traces)
+    more = [claim for claim, holds in ((_DIVIDED, divided), (_LANDED, landed)) if holds]
+    lines += [f"  - {claim}" for claim in (*_PROVED, *more)]
     for number, replica in enumerate(plan.replicas):
         devices = ", ".join(safe(device) for device in replica.lowered.devices)
         policy = f", policy {safe(replica.policy)}" if replica.policy else ""

@@ -1,8 +1,8 @@
 """The judge on launch programs of real kernels: every change is refused, or makes no difference.
 
 Mixes of traces with common states and weights, several slots and lanes, strided transfers, words
-that hold addresses, library calls, weights on several devices. How a change that is accepted is
-shown to make no difference is in `test_check_plan`.
+that hold addresses, library calls, weights on several devices, parts and twins. How a change that
+is accepted is shown to make no difference is in `test_check_plan`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ import pytest
 
 from tessera.driver.load import load
 from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Program, Role
 from tessera.passes.checker.check_plan import check_replica
+from tessera.passes.division.divide import divide
 from tessera.planning.lower.lower_plan import lower_replica
+from tests.helpers.divided_plans import launch, program_of
 from tests.helpers.plan_cases import Case
 from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
@@ -86,6 +89,26 @@ def small(steps: str) -> Program:
     return parse_trace(text, "trace.ptx")
 
 
+def divided() -> Program:
+    """Parts of launches, of a library call and of bytes, and twins."""
+    product = "op aten::mm.out reads=[h:f32[16,16], s:f32[16,16]] writes=[h:f32[16,16]]"
+    steps = [
+        launch("plain", "h", "x"),
+        "memset s+512 bytes=512 value=0x0102 element_bytes=2",
+        product.replace("writes=[h", "writes=[y"),
+        launch("plain", "s", "y"),
+        launch("plain", "h", "s"),
+        launch("plain", "y", "h"),
+    ]
+    cuts = (
+        Cut(step=0, axis="x", edges=(0, 3, 8)),
+        Cut(step=1, axis="bytes", edges=(0, 98, 512)),
+        Cut(step=2, axis="columns", edges=(0, 5, 16)),
+        Cut(step=5, axis="x", edges=(0, 2, 3, 8)),
+    )
+    return divide(program_of(*steps), Division(cuts, (Twin(3, 2), Twin(4, 3))))
+
+
 @cache
 def programs(name: str) -> tuple[Program, ...]:
     match name:
@@ -93,6 +116,8 @@ def programs(name: str) -> tuple[Program, ...]:
             return (small(PREFILL), small(DECODE))
         case "prefill":
             return (small(PREFILL),)
+        case "divided":
+            return (divided(),)
         case _:
             return (load(TRACES / f"{name}.ptx"),)
 
@@ -101,21 +126,30 @@ def lowered(name: str, seed: int, slots: int, lanes: int) -> tuple[Case, Lowered
     found = programs(name)
     graphs = tuple(graph_of(program) for program in found)
     rng = random.Random(seed)
-    places = tuple(tuple(rng.choice("abc") for _ in graph.nodes) for graph in graphs)
+    places = tuple(_placed(program, rng) for program in found)
     replica = lower_replica(found, graphs, places, slots=slots, lanes=lanes, roomy="ab"[: seed % 3])
     return Case(found, graphs, places), replica
+
+
+def _placed(program: Program, rng: random.Random) -> tuple[str, ...]:
+    """A device for each step; twins are on different ones."""
+    places = {int(work.id): rng.choice("abc") for work in program.work()}
+    for group in program.twins:
+        places |= dict(zip(group, rng.sample("abc", len(group)), strict=True))
+    return tuple(places.values())
 
 
 @pytest.mark.parametrize(
     ("name", "seed", "slots", "lanes", "most"),
     [
+        ("divided", 5, 2, 2, 60),
         ("mix", 1, 2, 3, 200),
         ("mix", 2, 3, 1, 120),
         ("prefill", 3, 1, 2, 120),
         ("mlp", 4, 2, 2, 30),
         *(
             pytest.param(name, seed, seed % 3 + 1, seed % 2 + 1, 10**9, marks=pytest.mark.slow)
-            for name in ("mix", "prefill")
+            for name in ("mix", "prefill", "divided")
             for seed in range(10, 15)
         ),
     ],

@@ -12,8 +12,8 @@ In: the program of a trace, its `Division`, the divided program and its graph. O
 3. Twins give the same bytes wherever they run. (`shape` has them on different devices.)
 
 A walk over the divided program (`versions`) then proves the rest: its steps, one after the other on
-one device, leave what the trace leaves. Nothing is shared with
-`passes.division`.
+one device, leave what the trace leaves. `division_calls` judges
+library calls. Nothing is shared with `passes.division`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tessera.ir.opcodes.special_registers import Varies, special_register
 from tessera.ir.plan.division import Cut, Division
 from tessera.ir.program import program as ir
 from tessera.passes.checker.bytes import NOTHING, Array, common, join, minus, region_ranges, text
+from tessera.passes.checker.division_calls import call_fault, may_vary
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.part_text import cluster_of, mentioned_names
 
@@ -42,6 +43,7 @@ _JOINED = {
 }
 _NEVER = frozenset({"%gridid", "%current_graph_exec", "clusterlaunchcontrol"})
 _UNSAFE = ("%envreg", "%perctamemory", "%pm")
+_OF_A_DEVICE = ("%reserved_smem", "%total_smem", "%aggr_smem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,13 @@ def check_division(
     for group in walk.cut:
         nodes = [graph.nodes[part.id] for part in group.parts]
         _check_apart(nodes, graph, findings)
+        if isinstance(group.whole, ir.Launch):
+            _check_code(original, group.whole, _UNSAFE, findings)
     for group in walk.twins:
         for part in group.parts:
-            _check_alike(graph.nodes[part.id], findings)
-    for group in (*walk.cut, *walk.twins):
+            _check_alike(part, graph.nodes[part.id], findings)
         if isinstance(group.whole, ir.Launch):
-            _check_code(original, group.whole, findings)
+            _check_code(original, group.whole, (*_UNSAFE, *_OF_A_DEVICE), findings)
 
 
 # --- the steps -------------------------------------------------------------------------------
@@ -171,7 +174,11 @@ class _SideBySide:
             case ir.Memset() | ir.Memcpy():
                 self._check_bytes(whole, parts, cuts[""])
             case ir.LibraryCall():
-                self._wrong(f"step {_named(whole)} is a library call, which cannot be cut")
+                calls = [part for part in parts if isinstance(part, ir.LibraryCall)]
+                if reason := call_fault(whole, calls, cuts[""]):
+                    self._wrong(
+                        f"step {_named(whole)} is not cut along one dimension", reason, at=cuts[""]
+                    )
 
     def _check_launch(
         self, whole: ir.Launch, parts: Sequence[ir.Launch], cuts: Mapping[str, Cut]
@@ -309,9 +316,12 @@ def _joined(node: Node) -> Iterator[str]:
             yield f"`{access.text}` is an atomic"
 
 
-def _check_alike(node: Node, findings: Findings) -> None:
+def _check_alike(work: ir.Work, node: Node, findings: Findings) -> None:
     """Check that a step gives the same bytes on every device."""
-    why = next(_joined(replace(node, needs=tuple(n for n in node.needs if n.kind in _VARYING))), "")
+    alike = replace(node, needs=tuple(need for need in node.needs if need.kind in _VARYING))
+    why = next(_joined(alike), "")
+    if isinstance(work, ir.LibraryCall) and may_vary(work):
+        why = "the library may add in another order each time, or what it computes is not known"
     if why:
         findings.add(
             _DEPENDENT, f"step #{node.id} `{node.name}` may give other bytes than its twins", why
@@ -321,16 +331,15 @@ def _check_alike(node: Node, findings: Findings) -> None:
 _VARYING = (NeedKind.MACHINE, NeedKind.OUTPUT)
 
 
-def _check_code(program: ir.Program, launch: ir.Launch, findings: Findings) -> None:
+def _check_code(
+    program: ir.Program, launch: ir.Launch, unsafe: tuple[str, ...], findings: Findings
+) -> None:
     """Check that the code of a launch reads nothing that a launch or the machine decides."""
     for variant in program.modules[launch.module].variants:
         for name in sorted(mentioned_names(variant.ptx, launch.kernel)):
             special = special_register(name)
-            if (
-                name in _NEVER
-                or name.startswith(_UNSAFE)
-                or (special is not None and special.varies is Varies.MACHINE)
-            ):
+            machine = special is not None and special.varies is Varies.MACHINE
+            if name in _NEVER or name.startswith(unsafe) or machine:
                 findings.add(
                     _DEPENDENT,
                     f"step {_named(launch)} is divided, and its code for `{variant.arch}` uses "

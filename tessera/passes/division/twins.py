@@ -67,6 +67,8 @@ class TwinRules:
         match work:
             case ir.Launch():
                 return self._in_launch(work)
+            case ir.LibraryCall() if _function(work) in ("", "other"):
+                return Wording(f"what `{work.operator}` computes is not known")
             case ir.LibraryCall() if _adds_in_any_order(work):
                 return Wording(f"`{work.operator}` adds in an order that may vary")
             case ir.LibraryCall() | ir.Memcpy() if copies_words(self.program, node):
@@ -90,10 +92,13 @@ class TwinRules:
         return None
 
 
-def _adds_in_any_order(call: ir.LibraryCall) -> bool:
+def _function(call: ir.LibraryCall) -> str:
     operator = table().get(call.operator)
-    function = "" if operator is None else operator.function
-    return function in _ORDERS or bool(dict(call.attributes).get("accumulate"))
+    return "" if operator is None else operator.function
+
+
+def _adds_in_any_order(call: ir.LibraryCall) -> bool:
+    return _function(call) in _ORDERS or bool(dict(call.attributes).get("accumulate"))
 
 
 def why_not_twins(program: ir.Program, graph: KernelGraph, step: int) -> Wording | None:

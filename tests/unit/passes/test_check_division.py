@@ -28,6 +28,7 @@ def found(diagnostics: tuple) -> str:
 
 PLAIN = (launch("plain", "y", "x"),)
 PLAINS = (launch("plain", "h", "x"), launch("plain", "y", "h"))
+PRODUCT = "op aten::mm.out reads=[x:f32[16,16], s:f32[16,16]] writes=[y:f32[16,16]]"
 BYTES = Division((Cut(step=0, axis="bytes", edges=(0, 7, 1024)),))
 
 
@@ -40,6 +41,9 @@ BYTES = Division((Cut(step=0, axis="bytes", edges=(0, 7, 1024)),))
         ((MEMSET, PLAINS[1]), BYTES, "abb"),
         ((MEMCPY, PLAINS[1]), BYTES, "aba"),
         (PLAINS, CUT, "aba"),
+        ((PRODUCT,), Division((Cut(step=0, axis="columns", edges=(0, 5, 16)),)), "ab"),
+        ((PRODUCT,), Division((Cut(step=0, axis="rows", edges=(0, 5, 16)),)), "ab"),
+        ((PRODUCT,), Division((), (Twin(0, 2),)), "ab"),
         (PLAINS, Division((replace(CUT.cuts[0], step=1),), (Twin(0, 2),)), "abab"),
     ],
 )
@@ -64,9 +68,19 @@ def test_steps_that_cannot_be_cut(step: str, why: str) -> None:
     assert why in refusals(program_of(step), Division((cut,)), "ab")
 
 
-@pytest.mark.parametrize("kernel", ["count", "smid", "timed", "grid"])
-def test_steps_that_cannot_have_twins(kernel: str) -> None:
-    program = program_of(launch(kernel, "y", "s"))
+SUMS = 'x:f32[16,16], s:s64[8,8], x+512:f32[8,8]] writes=[y:f32[16,16]] attrs={"dim":0}'
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(launch(kernel, "y", "s") for kernel in ("count", "smid", "timed", "grid")),
+        f"op aten::scatter_add reads=[{SUMS}",
+        "op tessera::other reads=[x:f32[4]] writes=[y:f32[4]]",
+    ],
+)
+def test_steps_that_cannot_have_twins(step: str) -> None:
+    program = program_of(step)
     assert "TSR4019" in refusals(program, Division((), (Twin(0, 2),)), "ab")
 
 
@@ -143,6 +157,15 @@ def test_records_that_are_not_the_program(division: Division) -> None:
     plan, divided, graph = parts_of_plain()
     plan = replace(plan, traces=(replace(plan.traces[0], division=division),))
     assert "TSR4018" in found(check_plan(plan, [divided], [graph]))
+
+
+def test_a_call_with_other_operands() -> None:
+    cut = Cut(step=0, axis="columns", edges=(0, 5, 16))
+    plan, divided, graph = divided_plan(program_of(PRODUCT), Division((cut,)), "ab")
+    first, second = divided.steps
+    moved = replace(second.reads[1], pointer=replace(second.reads[1].pointer, offset=16))
+    wrong = replace(second, reads=(second.reads[0], moved))
+    assert "TSR4018" in found(check_plan(plan, [replace(divided, steps=(first, wrong))], [graph]))
 
 
 def test_a_divided_program_without_its_trace() -> None:
