@@ -368,9 +368,10 @@ def _index_rows(rng: Random, operator: Operator) -> Fit:
 
 
 def _merged(rng: Random, operator: Operator) -> Fit:
-    lead, k = _shape(rng, 1, 2, 3), rng.randint(1, 5)
+    lead, k = _shape(rng, 1, 2, 3), rng.choice([1, 3, 5])
     widths = [rng.choice([2, 4, 8]) for _ in range(rng.randint(1, 3))]
-    weights: list[Shape] = [(width, k) for width in widths]
+    turned = rng.random() < 0.5
+    weights: list[Shape] = [(width, k) if turned else (k, width) for width in widths]
     more = {f"out{n}": (*lead, width) for n, width in enumerate(widths) if n}
     return Fit({"input": (*lead, k), "weights": weights}, (*lead, widths[0]), more=more)
 

@@ -27,7 +27,7 @@ from tessera.ir.operators.cuts import (
 )
 from tessera.ir.operators.records import Bound
 
-_ALIGNED_BYTES = 16  # kernels of some products need operands that begin at a multiple of it
+_ALIGNED_BYTES = 16  # fast kernels of products need rows that begin at a multiple of it
 
 
 # --- products ------------------------------------------------------------------------------
@@ -41,9 +41,21 @@ def product(left: str, right: str, *lead: str, added: str = "") -> Namer:
         reads = {left: (*lead, "rows", WHOLE), right: (*lead, WHOLE, "columns")}
         if added:
             reads[added] = spread(bound.shape(added), made, result_shape(bound))
-        return named(bound, reads, {"out": made})
+        return named(bound, reads, {"out": made}, units=_columns(bound, right))
 
     return names
+
+
+def _columns(bound: Bound, weight: str) -> dict[str, int]:
+    """Columns are cut where libraries have fast kernels: at aligned elements of every matrix."""
+    width = min(bound.operand(weight).dtype.bytes, bound.writes[0][1].dtype.bytes)
+    return {"columns": _aligned(result_shape(bound)[-1], width)}
+
+
+def _aligned(count: int, width: int) -> int:
+    """The aligned pieces of `count` elements; each element is one if there are not two."""
+    elements = max(1, _ALIGNED_BYTES // width)
+    return count if count % elements or count < 2 * elements else count // elements
 
 
 def scaled(bound: Bound) -> NamedDims:
@@ -53,25 +65,16 @@ def scaled(bound: Bound) -> NamedDims:
     for name in ("scale_a", "scale_b", "bias"):
         if bound.has(name):
             reads[name] = spread(bound.shape(name), made, result_shape(bound))
-    return named(
-        bound, reads, {"out": made}, units={"columns": _aligned(result_shape(bound)[1], 1)}
-    )
-
-
-def _aligned(count: int, width: int) -> int:
-    """The pieces of `_ALIGNED_BYTES` of a row; with an odd end, each element is a piece."""
-    elements = max(1, _ALIGNED_BYTES // width)
-    return count if count % elements else count // elements
+    return named(bound, reads, {"out": made}, units=_columns(bound, "mat2"))
 
 
 def grouped(bound: Bound) -> NamedDims:
     """Rows in groups, each group times its own matrix [k, columns]."""
-    width = min(bound.operand("mat2").dtype.bytes, bound.writes[0][1].dtype.bytes)
     return named(
         bound,
         {"mat2": (WHOLE, WHOLE, "columns")},
         {"out": ("rows", "columns")},
-        units={"columns": _aligned(result_shape(bound)[1], width)},
+        units=_columns(bound, "mat2"),
         kept={"rows": "the values of `offs` say which rows belong to which matrix"},
     )
 
@@ -86,30 +89,38 @@ def linear(bound: Bound) -> NamedDims:
     lead = bound.shape("input")[:-1]
     rows = ("rows",) if len(lead) == 1 else numbered(lead)
     reads = {"input": (*rows, WHOLE), "weight": ("columns", WHOLE), "bias": ("columns",)}
-    return named(bound, reads, {"out": (*rows, "columns")})
+    units = _columns(bound, "weight")
+    return named(bound, reads, {"out": (*rows, "columns")}, units=units)
 
 
 def merged(bound: Bound) -> NamedDims:
     """Linear layers side by side with one input: each is cut in the same proportion.
 
-    The weights of all layers come first, results by inputs, and then their biases.
+    A weight is inputs by results, or all are results by inputs; biases stand beside or after them.
     """
     lead, inner = bound.shape("input")[:-1], bound.shape("input")[-1]
     rows = ("rows",) if len(lead) == 1 else numbered(lead)
     results = [operand.shape for _, operand in bound.writes]
-    shapes = [operand.shape for operand in bound.operands("weights")]
-    layers = [(shape[-1], inner) for shape in results if shape]
-    biases = [(width,) for width, _ in layers]
-    is_layers = shapes in (layers, [*layers, *biases])
-    if not is_layers or any(shape[:-1] != lead for shape in results):
+    given = bound.operands("weights")
+    if any(shape[:-1] != lead for shape in results):
+        return uncut("the shapes of its operands are not those of products")(bound)
+    widths = [shape[-1] for shape in results]
+    weights = [operand for operand in given if len(operand.shape) == 2]
+    turned = [operand.shape for operand in weights] == [(width, inner) for width in widths]
+    plain = [operand.shape for operand in weights] == [(inner, width) for width in widths]
+    if turned and plain:  # as many inputs as results: the inputs of a result are contiguous
+        turned = all(operand.strides is None for operand in weights)
+        plain = all(operand.element_strides() == (1, inner) for operand in weights)
+    if turned == plain:
         return uncut("the shapes of its operands are not those of products")(bound)
     names = named(
         bound,
         {"input": (*rows, WHOLE)},
         written(bound, (*rows, "columns")),
-        units={"columns": gcd(*(shape[-1] for shape in results))},
+        units={"columns": _aligned(gcd(*widths), bound.operand("input").dtype.bytes)},
     )
-    made = [("columns", *(WHOLE,) * (len(shape) - 1)) for shape in shapes]
+    matrix = ("columns", WHOLE) if turned else (WHOLE, "columns")
+    made = [matrix if len(operand.shape) == 2 else ("columns",) for operand in given]
     return replace(names, reads=(names.reads[0], *made))
 
 
@@ -117,6 +128,7 @@ def convolution(bound: Bound) -> NamedDims:
     """Output channels, with the input channels of their groups if there are groups."""
     groups, rest = bound.integer("groups"), numbered(result_shape(bound))[2:]
     inputs = "channels" if groups > 1 else WHOLE
+    outputs, width = result_shape(bound)[1], bound.operand("weight").dtype.bytes
     nothing = (WHOLE,) * len(rest)
     return named(
         bound,
@@ -126,7 +138,7 @@ def convolution(bound: Bound) -> NamedDims:
             "bias": ("channels",),
         },
         {"out": ("batch", "channels", *rest)},
-        units={"channels": groups} if groups > 1 else None,
+        units={"channels": groups if groups > 1 else _aligned(outputs, width)},
         resized=(Resized("groups", "channels"),) if groups > 1 else (),
         kept=dict.fromkeys(rest, WINDOWS),
     )

@@ -56,7 +56,7 @@ def attended(bound: Bound) -> Work:
 
 
 def sorted_elements(bound: Bound) -> Work:
-    """n log n comparisons."""
+    """n log n comparisons along a dimension."""
     shape = bound.shape("self")
-    size = max(shape, default=1)
+    size = shape[bound.integer("dim")] if shape else 1
     return Work(float(prod(shape)) * max(1, size.bit_length()), Unit.PLAIN)

@@ -5,7 +5,7 @@ In: a step that is not a launch. Out: a `CallShape`, and whether the shape is ce
 
 from __future__ import annotations
 
-from math import prod
+from math import gcd, prod
 
 from tessera.ir.operators.fused import page_tokens
 from tessera.ir.operators.records import Bound, OperatorMismatch, Reach, Unit
@@ -47,11 +47,17 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
         return Plain(touched / 4, 0.0, touched), True
     results = work.writes or work.reads
     elements = float(sum(prod(operand.shape) for operand in results))
-    moved = float(sum(_bytes(operand) for operand in (*work.reads, *work.writes)))
+    made = sum(map(_bytes, work.writes))
     try:
         bound = bind(work)
     except OperatorMismatch:
-        return Plain(elements, elements, moved), False
+        return Plain(elements, elements, float(made + sum(map(_bytes, work.reads)))), False
+    # Of a table that is looked up, only as much is read as is written.
+    read = [
+        min(_bytes(operand), made) if spec.reach is Reach.INDEXED else _bytes(operand)
+        for spec, operands in bound.reads
+        for operand in operands
+    ]
     known = bound.operator.work(bound)
     put = put_bytes(bound)
     if put is not None:
@@ -62,9 +68,7 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     if kind is not None and elements:
         operand = results[0]
         return RowCall(kind, *_rows(bound, operand), operand.dtype.bytes), True
-    if kind is RowKind.GATHER:
-        moved = 2.0 * sum(_bytes(operand) for operand in work.writes)
-    return Plain(elements, known.operations, moved), True
+    return Plain(elements, known.operations, float(made + sum(read))), True
 
 
 def put_bytes(bound: Bound) -> float | None:
@@ -154,19 +158,35 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
     if bound.operator.function.startswith("conv"):  # pixels by features
         n = result[1] if len(result) > 1 else 1
         return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
+    step = _step(bound)
+    step = 0 if step == gcd(depth, result[-1]) else step
     if bound.operator.function == "grouped_mm":  # equally many rows for each group
         groups, k, n = bound.shape("mat2")
         rows = max(1, -(-result[0] // groups))
-        return Product(m=rows, n=n, k=k, batch=min(groups, result[0]), unit=unit, width=width)
+        return Product(
+            m=rows, n=n, k=k, batch=min(groups, result[0]), step=step, unit=unit, width=width
+        )
     batch = result[0] if "bmm" in bound.operator.function else 1
     n = result[-1]
     if bound.operator.function == "merged_linear":  # the weights stand side by side
         rows = prod(result) // n
         n = sum(operand.shape[-1] for _, operand in bound.writes)
-        return Product(m=rows, n=n, k=max(1, bound.shape("input")[-1]), unit=unit, width=width)
-    return Product(
-        m=max(1, prod(result) // n // batch), n=n, k=depth, batch=batch, unit=unit, width=width
-    )
+        depth = max(1, bound.shape("input")[-1])
+        return Product(m=rows, n=n, k=depth, step=step, unit=unit, width=width)
+    rows = max(1, prod(result) // n // batch)
+    return Product(m=rows, n=n, k=depth, batch=batch, step=step, unit=unit, width=width)
+
+
+def _step(bound: Bound) -> int:
+    """The elements of which rows of all matrices begin at a multiple; 0 if there are no rows."""
+    given = [operand for _, operands in bound.reads for operand in operands]
+    step = 0
+    for operand in (*given, *(operand for _, operand in bound.writes)):
+        sizes = zip(operand.shape, operand.element_strides(), strict=True)
+        strides = [stride for size, stride in sizes if size > 1 and stride != 1]
+        if len(operand.shape) > 1:
+            step = gcd(step, operand.pointer.offset // operand.dtype.bytes, *strides)
+    return step
 
 
 def _experts(bound: Bound, unit: str, width: int) -> CallShape:

@@ -286,7 +286,7 @@ def _gathered_bytes(call: LibraryCall) -> float | None:
         return put
     if not any(word in call.operator for word in _GATHERS):
         return None
-    return 2.0 * sum(operand.extent_bytes() for operand in call.writes)
+    return 2.0 * sum(prod(operand.shape) * operand.dtype.bytes for operand in call.writes)
 
 
 def variant_on(program: Program, work: Work, gpu: Gpu, sms: int | None = None) -> str:

@@ -47,12 +47,16 @@ _FEW_ROWS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """Products of `m` by `k` with `k` by `n` elements of `width` bytes."""
+    """Products of `m` by `k` with `k` by `n` elements of `width` bytes.
+
+    Rows begin at multiples of `step` elements; 0: they are contiguous.
+    """
 
     m: int
     n: int
     k: int
     batch: int = 1
+    step: int = 0
     unit: str = "bf16"
     width: int = 2
 
@@ -201,7 +205,8 @@ def _products(shape: Product) -> Iterator[LaunchWork]:
     if shape.unit in ("fp32", "fp64"):
         yield from _plain_products(shape)
         return
-    together = gcd(shape.n, shape.k, max(1, _ALIGNED // shape.width))
+    step = shape.step or gcd(shape.n, shape.k)
+    together = gcd(step, max(1, _ALIGNED // shape.width))
     if together * shape.width < _ALIGNED and 1 not in (shape.m, shape.n):
         yield from _unaligned_products(shape, together)
         return

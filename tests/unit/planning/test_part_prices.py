@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from tessera.frontend.machine.gpus import machine_of
-from tessera.frontend.trace.read_trace import read_trace
-from tessera.ir.plan.costs import LaunchWork
+from tessera.frontend.trace.read_trace import parse_trace, read_trace
+from tessera.ir.operators.table import work_of
+from tessera.ir.plan.costs import Duration, LaunchWork
 from tessera.ir.program.data_type import DataType
-from tessera.ir.program.program import CtaRange, Launch, Program, WorkHint
+from tessera.ir.program.program import CtaRange, Launch, LaunchId, LibraryCall, Program, WorkHint
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.division.cut_calls import call_axes, part_of_call
 from tessera.planning.prices.count_work import LaunchCounts, count_work
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.merge_tables import step_shapes
@@ -106,3 +108,53 @@ def test_a_part_has_its_share_of_a_hint(
     shape = step_shape(part(whole, 16, 32), work, touched).shape
     assert shape is not None
     assert shape.sizes == wanted
+
+
+# --- library calls ------------------------------------------------------------------------
+
+CALLS = """
+aten::mm reads=[x:bf16[64,4096], w:bf16[4096,14336]{1,4096}] writes=[y:bf16[64,14336]]
+aten::bmm reads=[x:bf16[32,64,128], w:bf16[32,128,512]] writes=[y:bf16[32,64,512]]
+aten::_grouped_mm reads=[x:bf16[512,2048], w:bf16[64,2048,1536], i:s32[64]] \
+writes=[y:bf16[512,1536]]
+tessera::merged_linear reads=[x:bf16[8,4096], w:bf16[4096,4096]{1,4096}, \
+v:bf16[4096,1024]{1,4096}] writes=[y:bf16[8,4096], z:bf16[8,1024]]
+aten::scaled_dot_product_attention reads=[x:bf16[8,32,1,128], s:bf16[8,8,4096,128], \
+t:bf16[8,8,4096,128]] writes=[y:bf16[8,32,1,128]] attrs={"enable_gqa":true}
+aten::topk reads=[x:f32[4096,128]] writes=[y:f32[4096,8], z:s64[4096,8]] attrs={"k":8}
+aten::index.Tensor reads=[w:bf16[1000,4096], i:s64[64]] writes=[y:bf16[64,4096]]
+aten::native_layer_norm reads=[x:bf16[4096,4096], w:bf16[4096]] writes=[y:bf16[4096,4096]] \
+attrs={"normalized_shape":[4096],"bias":null}
+aten::mul.Tensor reads=[x:bf16[64,14336], w:bf16[64,14336]] writes=[y:bf16[64,14336]]
+aten::convolution reads=[x:bf16[2,320,64,64], w:bf16[320,320,3,3]] writes=[y:bf16[2,320,64,64]] \
+attrs={"padding":[1,1],"bias":null}
+"""
+BUFFERS = "//! tessera.trace 1\n" + "".join(
+    f"//! buffer {name} bytes={1 << 30} role={role}\n"
+    for role, names in {"input": "xi", "weight": "wv", "state": "st", "output": "yz"}.items()
+    for name in names
+)
+
+
+@pytest.mark.parametrize("record", CALLS.strip().splitlines(), ids=lambda text: text.split()[0])
+def test_parts_of_calls_do_the_work_of_the_whole(record: str) -> None:
+    whole = parse_trace(f"{BUFFERS}//! op {record}\n")
+    (call,) = whole.steps
+    assert isinstance(call, LibraryCall)
+    for axis in call_axes(call):
+        edge = axis.extent // axis.multiple * 2 // 3 * axis.multiple
+        parts = [part_of_call(call, axis.axis, 0, edge)]
+        parts.append(part_of_call(call, axis.axis, edge, axis.extent))
+        works = [work_of(step) for step in (call, *parts)]
+        total, *shares = [work.operations for work in works if work is not None]
+        assert sum(shares) == pytest.approx(total)
+        steps = [replace(step, id=LaunchId(at)) for at, step in enumerate((call, *parts))]
+        made = replace(whole, steps=tuple(steps))
+        graph = AnalysisManager(made).get(Dependences).graph
+        costs = estimate_costs(made, graph, machine_of("h200,a100,l40s")).steps
+        for cost in costs[1:]:
+            assert cost.memory_bytes <= costs[0].memory_bytes
+            # Small calls have no time to hide the first loads.
+            for mine, all_of_it in zip(cost.on_device, costs[0].on_device, strict=True):
+                assert isinstance(mine, Duration) and isinstance(all_of_it, Duration)
+                assert mine.ns <= all_of_it.ns * 1.01 + 500
