@@ -7,7 +7,9 @@ with the first operation there that touches it, and moves out with its `free`, o
 ends. In between it holds all bytes of its place, touched or not. So a buffer moves in only after
 the earlier tenants of the bytes have moved out; a `free` names a buffer that is in its place, once;
 and nothing touches a buffer after its `free`. Moving in counts as a write of the whole place: all
-operations of earlier tenants there are over.
+operations of earlier tenants there are over. Another order may have another operation of the buffer
+first, on another queue: so every operation of a buffer comes after those of earlier tenants,
+whatever bytes it touches.
 
 A backend may rely on this: it may hide, poison or reuse bytes without a tenant.
 """
@@ -17,9 +19,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 
-from tessera.ir.plan.launch_program import AreaKind
+import numpy as np
+import numpy.typing as npt
+
+from tessera.ir.plan.launch_program import AreaKind, Queue
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.memory import Memory
+from tessera.passes.checker.order import Clock
 from tessera.passes.checker.shape import TraceShape
 from tessera.passes.checker.space import Space
 
@@ -39,6 +45,7 @@ class Tenants:
         self._rows: dict[str, list[tuple[int, int, int]]] = {device: [] for device in spaces}
         self._freed: dict[tuple[str, int], Op] = {}
         self._longest = dict.fromkeys(spaces, 0)
+        self._earlier: dict[tuple[str, int], Clock] = {}
 
     def is_freed(self, op: Op, buffer: int) -> bool:
         """Whether the place of a buffer is already freed; if so, report it."""
@@ -67,6 +74,27 @@ class Tenants:
         insort(rows, (start, end, buffer))
         self._since[op.device, buffer] = op
         return True
+
+    def note_earlier(self, op: Op, buffer: int, *tables: npt.NDArray[np.int32]) -> None:
+        """Note the last operations of earlier tenants, by queue, when a buffer moves in."""
+        last = np.maximum.reduce([table.max(axis=1, initial=-1) for table in tables])
+        self._earlier[op.device, buffer] = last
+
+    def check_moved_in(self, op: Op, done: Clock, buffer: int) -> None:
+        """Check that a later operation of a buffer cannot come before the place is its own."""
+        last = self._earlier.get((op.device, buffer))
+        if last is None or not (last >= done).any():
+            return
+        row = int(np.flatnonzero(last >= done)[0])
+        other = self.shape.queues[op.device, tuple(Queue)[row]][int(last[row])]
+        self.findings.add(
+            "TSR4012",
+            f"{self.names.buffer(buffer)} may be used on `{op.device}` before an earlier buffer of "
+            "its place is gone",
+            self.names.op(other),
+            self.names.op(op),
+            "nothing makes the second wait for the first",
+        )
 
     def check_apart(self, op: Op, buffers: Sequence[int]) -> None:
         """Check that the buffers that one step touches share no bytes."""

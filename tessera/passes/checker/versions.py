@@ -293,10 +293,15 @@ class _VersionWalk:
 
     def _finds_clear(self, op: Op, done: Clock, buffer: int) -> bool:
         """Whether a buffer moves in now and all use of its place is over: no part needs a check."""
+        space = self.spaces[op.device]
+        span = slice(*space.span(buffer))
         if not self.tenants.move_in(op, buffer):
+            self.tenants.check_moved_in(op, done, buffer)
             return False
-        span = slice(*self.spaces[op.device].span(buffer))
-        return self._ordered(op, done, buffer, span, writes=True)
+        is_clear = self._ordered(op, done, buffer, span, writes=True)
+        if is_clear:
+            self.tenants.note_earlier(op, buffer, space.reads[:, span], space.writes[:, span])
+        return is_clear
 
     def _has_place(self, op: Op, buffer: int, *touched: Array) -> bool:
         """Whether bytes of a buffer are on the device and not freed yet; report it if not."""

@@ -232,8 +232,8 @@ def _shared(
                 yield place
 
 
-def _joined(one: Hull, other: Hull) -> Hull:
-    return min(one[0], other[0]), max(one[1], other[1])
+def _joined(hull: Hull, other: Hull) -> Hull:
+    return min(hull[0], other[0]), max(hull[1], other[1])
 
 
 def _held(hull: Hull, size: int) -> tuple[int, int | None]:

@@ -13,7 +13,7 @@ else runs on one queue, in order.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tessera.ir.plan.launch_program import (
     AreaKind,
@@ -143,6 +143,8 @@ class _QueueBuilder:
         self.queues: tuple[list[_Entry], ...] = ([], [], [])
         self.clocks: tuple[list[_Clock], ...] = ([], [], [])
         self.memory: dict[int, _Use] = {}
+        # The last operations on the place of a buffer before it moved in.
+        self.moved_in: dict[int, _Clock] = {}
 
     def add(self, action: Action) -> None:
         """Add this device's part of an action."""
@@ -154,19 +156,20 @@ class _QueueBuilder:
                     if buffer in self.shown:
                         touches += self._touch(buffer, use.only_read, writes=False)
                         touches += self._touch(buffer, use.written, writes=True)
-                self._emit(_COMPUTE, action.what, touches)
+                self._emit(_COMPUTE, action.what, touches, self.steps[step])
             case Fill(buffer, _):
                 self._claim(buffer, _COMPUTE)
-                self._emit(_COMPUTE, action.what, self._touch(buffer, action.grains, writes=True))
+                touches = self._touch(buffer, action.grains, writes=True)
+                self._emit(_COMPUTE, action.what, touches, (int(buffer),))
             case Transfer() as transfer:
                 if transfer.source == self.device:
                     self._claim(transfer.buffer, _OUT)
                     touches = self._touch(transfer.buffer, action.grains, writes=False)
-                    self._emit(_OUT, Send(transfer.id), touches)
+                    self._emit(_OUT, Send(transfer.id), touches, (int(transfer.buffer),))
                 if transfer.target == self.device:
                     self._claim(transfer.buffer, _IN)
                     touches = self._touch(transfer.buffer, action.grains, writes=True)
-                    self._emit(_IN, Receive(transfer.id), touches)
+                    self._emit(_IN, Receive(transfer.id), touches, (int(transfer.buffer),))
 
     def program(self) -> DeviceProgram:
         """The operations, with records and waits written out."""
@@ -218,18 +221,31 @@ class _QueueBuilder:
         insort(spans, (offset, end, buffer))
         self.claims += 1
         self.present[buffer] = self.claims
+        if buffer in self.watched and offset < end:
+            self.moved_in[buffer] = self._conflicts([(self.cells.whole(buffer), True)])
 
     def _touch(self, buffer: int, touched: Grains, *, writes: bool) -> list[_Touch]:
         if not touched or buffer not in self.shown:
             return []
         return [(self.cells.of(buffer, touched), writes)]
 
-    def _emit(self, own: int, operation: Operation, touches: list[_Touch]) -> None:
+    def _emit(
+        self,
+        own: int,
+        operation: Operation,
+        touches: list[_Touch],
+        buffers: Iterable[int] = (),
+    ) -> None:
+        """Add an operation that touches cells of buffers, after all that it must not overtake."""
         number = len(self.queues[own])
         clock = self.clocks[own][-1] if number else _NONE
         awaits: list[tuple[int, int]] = []
         if touches:
-            awaits = self._awaits(own, clock, self._conflicts(touches))
+            wanted = self._conflicts(touches)
+            for buffer in buffers:
+                # Whatever operation of a buffer comes first, its whole place is free by then.
+                wanted = _later(wanted, self.moved_in.get(buffer, _NONE))
+            awaits = self._awaits(own, clock, wanted)
             for other, index in awaits:
                 clock = _later(clock, self.clocks[other][index])
         entry = _Entry(_QUEUES[own], operation, awaits)

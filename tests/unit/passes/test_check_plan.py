@@ -492,6 +492,43 @@ def test_a_place_is_taken_as_a_whole() -> None:
     assert found(("run 0; free x", "run 0; record 2; await 3"), ordered) == []
 
 
+SHARED = build(
+    [("x", 64, Role.INPUT), ("a0", 768, Role.TEMP), ("y", 64, Role.OUTPUT)],
+    [
+        [("x", "read", ALL), ("y", "must", LOW)],
+        [("a0", "must", Interval(256, 512))],
+        [("a0", "must", Interval(512, 768))],
+        [("a0", "read", Interval(256, 768)), ("y", "must", HIGH)],
+    ],
+)
+SHARED_TEXT = """
+transfer 0 x host g 0:64
+transfer 1 a0 h g 256:512
+transfer 2 y g host 0:64
+place x g 0
+place a0 g 0
+place y g 768
+place a0 h 0
+h compute: run 1; record 0
+h out: await 0; send 1
+g in: receive 0; record 0; await 1; free x; receive 1; record 2
+g compute: await 0; run 0; record 1; await 2; run 2; run 3; record 3
+g out: await 3; send 2
+"""
+
+
+@pytest.mark.parametrize("late", ["run 2; await 2; run 3", "run 2; run 3; await 2"])
+def test_whichever_operation_comes_first_finds_a_whole_place(late: str) -> None:
+    """Bytes of `a0` come from `h` when `x` is freed; the step beside them waits for that too."""
+
+    def found(*changes: tuple[str, str]) -> list[str]:
+        replica = lowered([SHARED[0]], changed(SHARED_TEXT, changes))
+        return codes(judge([SHARED], replica, "ghgg"))
+
+    assert found() == []
+    assert "TSR4012" in found(("await 2; run 2; run 3", late))
+
+
 # --- state -----------------------------------------------------------------------------------
 
 STATE = build(
