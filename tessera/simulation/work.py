@@ -28,6 +28,7 @@ from tessera.ir.plan.launch_program import (
     Run,
     Send,
     Transfer,
+    meets_often,
 )
 from tessera.simulation.hardware import Hardware, Path
 from tessera.simulation.host_calls import host_bytes, host_calls
@@ -86,10 +87,10 @@ class RequestWork:
 
 
 def request_work(
-    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
+    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
 ) -> RequestWork:
-    """The work of one request of a trace."""
-    return _Builder(lowered, times, hardware).build()
+    """The work of one request of a trace, of which `slots` are under way."""
+    return _Builder(lowered, times, hardware, slots).build()
 
 
 class _NewNode:
@@ -119,9 +120,10 @@ class _NewNode:
 
 class _Builder:
     def __init__(
-        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
+        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
     ) -> None:
         self._lowered = lowered
+        self._slots = slots
         self._times = times
         self._hardware = hardware
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
@@ -147,8 +149,9 @@ class _Builder:
         self._free_landings()
         operations = sum(len(program.operations) for program in self._lowered.programs)
         hardware, lowered = self._hardware, self._lowered
+        is_one_graph = hardware.is_one_card(lowered) and meets_often(lowered, self._slots)
         host_ns = hardware.host_call_ns and (
-            hardware.host_call_ns * host_calls(lowered)
+            hardware.host_call_ns * host_calls(lowered, is_one_graph=is_one_graph)
             + hardware.host_byte_ns * host_bytes(lowered)
         )
         if host_ns:

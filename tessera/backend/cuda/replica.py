@@ -38,7 +38,7 @@ from tessera.backend.cuda.torch_ops import OperatorRefused
 from tessera.backend.cuda.trail import Trail, TrailKind
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.plan.launch_program import AreaKind, Queue
+from tessera.ir.plan.launch_program import AreaKind, Queue, meets_often
 from tessera.ir.program.program import BufferId, Launch, Role
 from tessera.settings import read_settings
 
@@ -164,6 +164,7 @@ class CudaReplica:
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
             for trace, order in self.orders.items()
         }
+        self._often = {one.trace: meets_often(one, lowered.slots) for one in lowered.traces}
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
 
@@ -235,9 +236,13 @@ class CudaReplica:
         return max(1, min(wanted, MOST_GRAPHS // graphs, MOST_STAGED_BYTES // max(staged, 1)))
 
     def _priorities(self, trace: int) -> dict[int, int]:
-        """Priorities of steps; none for a single request or device, where sharing is better."""
+        """Priorities of steps; none for a single request, device or graph.
+
+        A request or device alone is better shared; in a graph, priorities would pick its queues.
+        """
         is_alone = self.model.lowered.slots == 1 or not self._spans[trace]
-        if not self.cuda.priorities or is_alone or self.options.common is not None:
+        is_one = is_alone or self._captured(trace) is _Captured.WHOLE
+        if not self.cuda.priorities or is_one or self.options.common is not None:
             return {}  # they would share hardware queues with streams of another plan
         return step_priorities(self.orders[trace], self.devices, *self.driver.priorities())
 
@@ -367,8 +372,13 @@ class CudaReplica:
         """The part of a request that is captured as one graph."""
         if not self.cuda.graphs:
             return _Captured.NOTHING
-        spans = self._spans[trace] and not self.cuda.spanning
-        return _Captured.ROWS if spans else _Captured.WHOLE
+        if not self._spans[trace]:
+            return _Captured.WHOLE
+        spanning = self.cuda.spanning
+        if spanning is None:
+            is_one_gpu = len({device.gpu.ordinal for device in self.devices.values()}) == 1
+            spanning = is_one_gpu and self._often[trace]
+        return _Captured.WHOLE if spanning else _Captured.ROWS
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None if the driver cannot capture its calls."""

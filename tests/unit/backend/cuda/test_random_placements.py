@@ -62,6 +62,14 @@ def test_slices_of_one_gpu(seed: int) -> None:
     run(model, FakeCuda(seed=seed), SLICES, graphs=bool(seed % 2))
 
 
+@pytest.mark.parametrize("seed", range(14, 20))
+def test_slices_in_one_graph(seed: int) -> None:
+    """A request is one launch, whatever the order in which the queues of its graph go on."""
+    model, fake = random_model(seed), FakeCuda(seed=seed)
+    run(model, fake, SLICES, spanning=True)
+    assert fake.calls["cuGraphLaunch"] == len(asks_of(model))
+
+
 @pytest.mark.parametrize("seed", range(20, 26))
 def test_gpus_that_reach_each_other(seed: int) -> None:
     fake = FakeCuda(seed=seed, gpus=3)
