@@ -59,7 +59,7 @@ class Hardware:
     def is_one_card(self, lowered: LoweredTrace) -> bool:
         """Whether all devices of a request are slices of one card."""
         devices = {program.device for program in lowered.programs}
-        return any(devices <= {one, *self.neighbours.get(one, ())} for one in devices)
+        return any(devices <= {name, *self.neighbours.get(name, ())} for name in devices)
 
 
 def hardware_of(plan: Plan) -> Hardware | None:

@@ -164,7 +164,7 @@ class CudaReplica:
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
             for trace, order in self.orders.items()
         }
-        self._often = {one.trace: meets_often(one, lowered.slots) for one in lowered.traces}
+        self._often = {t.trace: meets_often(t, lowered.slots) for t in lowered.traces}
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
 
