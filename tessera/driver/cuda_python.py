@@ -10,6 +10,7 @@ from __future__ import annotations
 from tessera.backend.cuda.emitted.emit_python import WRITTEN_BY, emit_python
 from tessera.backend.known_backends import gpu_target
 from tessera.backend.service import ServedTrace
+from tessera.driver.traces import proved_kernels
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.plan import Plan, Replica
@@ -37,7 +38,9 @@ def _served(plan: Plan, replica: Replica, setting: PlanSetting) -> tuple[ServedT
     for index, (planned, loaded) in enumerate(zip(plan.traces, setting.traces, strict=True)):
         steps = sorted(placed[index].steps, key=lambda s: s.step) if index in placed else ()
         arches = tuple(step.arch for step in steps)
-        served.append(ServedTrace(name=planned.name, program=loaded.program, arches=arches))
+        served.append(
+            ServedTrace(name=planned.name, program=proved_kernels(loaded.program), arches=arches)
+        )
     return tuple(served)
 
 

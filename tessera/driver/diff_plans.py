@@ -222,7 +222,8 @@ def _placed(plan: Plan, trace: int, replicas: Sequence[Replica]) -> Iterator[_Pl
                 parts = parts_of_placed(placed, plan.traces[trace].division)
                 for step in placed.steps:
                     part = parts[step.step]
-                    yield step, (part.origin, f"{part.words(step.arch)}")
+                    words = " [twin]" if part.is_twin else f"{part.words(step.arch)}"
+                    yield step, (part.origin, words)
 
 
 def _where(plan: Plan, trace: int) -> dict[int, tuple[str, str]]:

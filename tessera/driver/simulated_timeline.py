@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.backend.service import TimelineEvent
 from tessera.driver.traces import read_planned
+from tessera.ir.plan.division import StepPart
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
+from tessera.ir.plan.plan import parts_of_placed
 from tessera.ir.program.program import LaunchId, Program
 from tessera.simulation.journal import Busy
 from tessera.simulation.known_work import work_of
@@ -32,6 +34,8 @@ class _Events:
         self._works = work_of(report.replicas, report.hardware)
         self._replicas = report.replicas
         self._timeline = (report.served or report.full).traffic.timeline
+        self._planned = report.plan.traces
+        self._known: dict[tuple[int, int], Mapping[int, StepPart]] = {}
         self._programs = programs or [
             read_planned(trace, report.name)[0] for trace in report.plan.traces
         ]
@@ -66,12 +70,22 @@ class _Events:
         device = busy.place[0]
         if node.step >= 0:
             placed = self._replicas[busy.replica].traces[busy.trace].steps[node.step]
-            return self._event(busy, device, Queue.COMPUTE, placed.name, step=LaunchId(node.step))
+            name = f"{placed.name}{self._parts(busy)[node.step].words(placed.arch)}"
+            return self._event(busy, device, Queue.COMPUTE, name, step=LaunchId(node.step))
         if node.transfer < 0:
             return self._event(busy, device, Queue.COMPUTE, "fill")
         transfer = self._transfers[busy.replica][busy.trace][node.transfer]
         text = f"start or end of the transfer of {self._buffer(busy, transfer)}"
         return self._event(busy, device, Queue.COMPUTE, text)
+
+    def _parts(self, busy: Busy) -> Mapping[int, StepPart]:
+        """What the steps of a trace are of the trace as it was read."""
+        key = busy.replica, busy.trace
+        if key not in self._known:
+            planned = self._planned[busy.trace % len(self._planned)]
+            placed = self._replicas[busy.replica].traces[busy.trace]
+            self._known[key] = parts_of_placed(placed, planned.division)
+        return self._known[key]
 
     def _buffer(self, busy: Busy, transfer: Transfer) -> str:
         buffers = self._programs[busy.trace].buffers

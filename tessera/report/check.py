@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.frontend.machine.quantities import format_bytes
+from tessera.ir.plan.division import Division
 from tessera.ir.plan.launch_program import HOST, Await, LoweredReplica, LoweredTrace
 from tessera.ir.plan.plan import Plan, hosts_of, staged_bytes
 from tessera.report.diagnostics import safe, to_json
@@ -51,8 +52,10 @@ def check_text(opened: OpenPlan, width: int | None = None) -> str:
             counts = _counts(trace)
             name = safe(plan.traces[trace.trace].name)
             moved = f"{counts['transfers']} transfer{'' if counts['transfers'] == 1 else 's'}"
+            parts, twins = _divided(plan.traces[trace.trace].division).values()
+            said = f" ({parts} parts, {twins} twins)" if parts or twins else ""
             lines.append(
-                f"  {name}: {len(opened.graphs[trace.trace].nodes)} steps, "
+                f"  {name}: {len(opened.graphs[trace.trace].nodes)} steps{said}, "
                 f"{counts['operations']} operations, {counts['waits']} waits, "
                 f"{moved} of {format_bytes(counts['transfer_bytes'])}"
             )
@@ -84,6 +87,7 @@ def check_json(opened: OpenPlan) -> str:
                     {
                         "name": plan.traces[trace.trace].name,
                         "steps": len(opened.graphs[trace.trace].nodes),
+                        **_divided(plan.traces[trace.trace].division),
                         **_counts(trace),
                     }
                     for trace in replica.lowered.traces
@@ -126,6 +130,14 @@ def _counts(trace: LoweredTrace) -> dict[str, int]:
         "waits": sum(isinstance(operation, Await) for operation in operations),
         "transfers": len(between),
         "transfer_bytes": sum(transfer.size for transfer in between),
+    }
+
+
+def _divided(division: Division) -> dict[str, int]:
+    """How many of the steps are parts, and how many twins."""
+    return {
+        "parts": sum(cut.count for cut in division.cuts if not cut.arch),
+        "twins": sum(twin.count for twin in division.twins),
     }
 
 

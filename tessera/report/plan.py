@@ -20,7 +20,15 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.objectives import FigureUnit, Objective
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
-from tessera.ir.plan.plan import Baseline, PlacedStep, Plan, Replica, hosts_of, staged_bytes
+from tessera.ir.plan.plan import (
+    Baseline,
+    PlacedStep,
+    Plan,
+    Replica,
+    hosts_of,
+    parts_of_placed,
+    staged_bytes,
+)
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.planning.attempts import runs_alone
@@ -47,6 +55,7 @@ def plan_text(report: PlanReport, output: str, width: int | None = None) -> str:
         _machine(report),
         _verdict(report),
         _replicas(report.plan),
+        divided_lines(report.plan),
         _classes(report, width),
         _excluded(report),
         _limits(report),
@@ -165,6 +174,28 @@ def _replicas(plan: Plan) -> Iterator[str]:
         yield f"  memory of {_names(names)}: {format_bytes(used)} of {format_bytes(room)}"
     for host, size in staged_bytes(plan.replicas, hosts_of(plan)).items():
         yield f"  memory of host {safe(host)} for transfers: {format_bytes(size)}"
+
+
+def divided_lines(plan: Plan) -> Iterator[str]:
+    """The steps in parts or with twins, and where they run; steps that are alike share a line."""
+    alike: dict[tuple[str, str], int] = {}
+    for replica in plan.replicas:
+        for placed in replica.traces:
+            parts = parts_of_placed(placed, plan.traces[placed.trace].division)
+            groups: dict[int, list[PlacedStep]] = {}
+            for step in placed.steps:
+                if parts[step.step].count > 1:
+                    groups.setdefault(parts[step.step].origin, []).append(step)
+            for group in groups.values():
+                places = ", ".join(f"{s.device}{parts[s.step].words(s.arch)}" for s in group)
+                key = group[0].name, places
+                alike[key] = alike.get(key, 0) + 1
+    if alike:
+        yield f"steps in parts or with twins: {sum(alike.values())}"
+    for (name, places), count in list(alike.items())[:_MOST_CLASSES]:
+        yield f"  {safe(name)}{f', {count} steps' if count > 1 else ''}: {places}"
+    if len(alike) > _MOST_CLASSES:
+        yield f"  and {len(alike) - _MOST_CLASSES} kinds more, in the plan file"
 
 
 def _replica_line(replica: Replica) -> str:

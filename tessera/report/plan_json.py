@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tessera.driver.plan import PlanReport
-from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica, parts_of_placed
 from tessera.planning.explain import explain_step
 from tessera.planning.insight import kernel_classes
 
@@ -81,15 +81,20 @@ def _plan(plan: Plan) -> dict[str, object]:
         "cards": [asdict(card) for card in plan.cards],
         "devices": [asdict(device) for device in plan.devices],
         "traces": [
-            {"name": trace.name, "share": trace.share, "digest": trace.digest}
+            {
+                "name": trace.name,
+                "share": trace.share,
+                "digest": trace.digest,
+                **asdict(trace.division),
+            }
             for trace in plan.traces
         ],
-        "replicas": [_replica(replica) for replica in plan.replicas],
+        "replicas": [_replica(replica, plan) for replica in plan.replicas],
         "baselines": [asdict(baseline) for baseline in plan.baselines],
     }
 
 
-def _replica(replica: Replica) -> dict[str, Any]:
+def _replica(replica: Replica, plan: Plan) -> dict[str, Any]:
     lowered = replica.lowered
     return {
         "share": replica.share,
@@ -97,6 +102,18 @@ def _replica(replica: Replica) -> dict[str, Any]:
         "lanes": replica.lanes,
         "policy": replica.policy,
         "devices": {name: {"memory_bytes": lowered.memory_bytes(name)} for name in lowered.devices},
-        "traces": [asdict(placed) for placed in replica.traces],
+        "traces": [_placed(placed, plan.traces[placed.trace]) for placed in replica.traces],
         "moved_bytes": sum(move.size for trace in lowered.traces for move in trace.transfers),
     }
+
+
+def _placed(placed: PlacedTrace, planned: PlannedTrace) -> dict[str, Any]:
+    """The steps of a trace; of a divided trace with the step and the range that each is of it."""
+    document = asdict(placed)
+    if planned.division:
+        parts = parts_of_placed(placed, planned.division)
+        for step in document["steps"]:
+            part = parts[step["step"]]
+            step |= {"origin": part.origin, "range": part.range_on(step["arch"])}
+            step["twin"] = part.is_twin
+    return document

@@ -1,9 +1,9 @@
 """The same requests on one virtual device, one after the other: the results a plan must have.
 
 In: the traces of a model and the initial states of the lanes. Out: outputs per request, states per
-lane. The reference runs the trace in file order, and knows nothing of placements, transfers or
-arenas. The one exception: each launch runs in the module variant that the plan chose, so that bytes
-are equal even if devices have different architectures.
+lane. The reference runs the trace in file order, one of each group of twins, and knows nothing of
+placements, transfers or arenas. The one exception: each launch runs in the module variant that the
+plan chose, so that bytes are equal even if devices have different architectures.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class Reference:
         given = {**self._weights, **self._fillings[trace], **self._states[lane], **inputs}
         machine.fill(given, self._moved[lane])
         printed = []
+        again = {twin for twins in served.program.twins for twin in twins[1:]}
         for step in served.program.work():
+            if step.id in again:
+                continue
             if before_step is not None:
                 before_step(step, None, machine)
             result = machine.step(step)

@@ -16,14 +16,13 @@ import numpy as np
 
 from tessera.backend.hosts.messages import OwnWeight, PlanPart
 from tessera.backend.service import Bytes, Model, served_traces
-from tessera.diagnostics import Source, TesseraError
+from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.host_contents import digest_of, own_contents
-from tessera.driver.load import read_program
-from tessera.driver.traces import proved_kernels
+from tessera.driver.traces import proved_kernels, read_planned
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hosts import HostEntry
-from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.plan import Plan, PlannedTrace
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.program import BufferId, KnownContents, Program
 from tessera.ir.program.seeded import LazyContents, Seeded
@@ -98,11 +97,7 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
         for trace, buffer, sha256 in part.known
     ]
     analysed = [
-        _analysed(
-            f"plan({trace.name})",
-            trace.text,
-            tuple(content for index, content in known if index == number),
-        )
+        _analysed(trace, tuple(content for index, content in known if index == number))
         for number, trace in enumerate(plan.traces)
     ]
     programs = tuple(program for program, _ in analysed)
@@ -122,11 +117,9 @@ def received_model(part: PlanPart, host: str, parts: list[Bytes]) -> Model:
 
 
 @lru_cache(_KEPT)
-def _analysed(
-    name: str, text: str, known: tuple[KnownContents, ...]
-) -> tuple[Program, KernelGraph]:
+def _analysed(trace: PlannedTrace, known: tuple[KnownContents, ...]) -> tuple[Program, KernelGraph]:
     """An analysed trace, remembered for later plans of this process."""
-    program, _ = read_program(Source(name, text))
+    program, _ = read_planned(trace, "plan")
     program = replace(program, known=known)
     return program, AnalysisManager(program).get(Dependences).graph
 

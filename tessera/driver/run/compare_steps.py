@@ -168,7 +168,8 @@ def _comparer(
         view: Callable[[ir.BufferId], Array],
     ) -> None:
         program = model.traces[trace_of[request]].program
-        expected = {write.buffer: write for write in log if write.step.id == step.id}
+        same = next((twins[0] for twins in program.twins if step.id in twins), step.id)
+        expected = {write.buffer: write for write in log if write.step.id == same}
         here = dict(written(program, step, result))
         for buffer in sorted({*expected, *here}):
             byte = _first_difference(expected.get(buffer), here.get(buffer, ()), view(buffer))

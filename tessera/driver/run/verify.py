@@ -4,10 +4,12 @@ In: the outcome of a run and what it started from. Out: a `Verdict`; a differenc
 with exit code 5 and names the first launch that diverges (`compare_runs`).
 
 On the CPU backend bytes are equal whatever devices took part, since the run on one device takes
-each launch in the variant that the plan chose. On GPUs, bytes are equal for equal GPUs and variants
-without atomics on floats: one of the GPUs runs every request alone. Otherwise the reasons are
-stated, and each launch of the first request of every trace runs on its device from the inputs that
-it has on the CPU backend; results are compared within the tolerance of their type (`tolerance`).
+each launch in the variant that the plan chose. It takes whole steps in the place of parts, except
+where devices run parts in different variants (`one_device`). On GPUs, bytes are equal for equal
+GPUs and variants without atomics on floats: one of the GPUs runs every request alone. Otherwise the
+reasons are stated, and each launch of the first request of every trace runs on its device from the
+inputs that it has on the CPU backend; results are compared within the tolerance of their type
+(`tolerance`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.run.backends import BackendChoice, find_gpus, make_backend
 from tessera.driver.run.compare_runs import Verdict, compare_runs, variants_used
 from tessera.driver.run.compare_steps import compare_launches, in_oldest_variant
+from tessera.driver.run.one_device import graphs_of_one, model_of_one
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared
@@ -62,7 +65,7 @@ def _verify_on_one(outcome: Outcome, prepared: Prepared, on_progress: OnProgress
     side = ComparedSide.ONE_DEVICE if outcome.has_patterns else None
     references = [
         Reference(
-            m.traces,
+            model_of_one(prepared.opened, m, on_gpu=False).traces,
             m.weights,
             m.states,
             m.fillings,
@@ -109,11 +112,14 @@ def verify_on_devices(
     if reasons:
         verdict = verify_launches(prepared, models, on_progress)
         return replace(verdict, notes=(*reasons, *verdict.notes))
-    graphs, limit_s = prepared.opened.graphs, prepared.options.limit_s
-    references = [
-        AloneOn(model, graphs, prepared.choice, limit_s, has_patterns=outcome.has_patterns)
-        for model in models
-    ]
+    opened, limit_s = prepared.opened, prepared.options.limit_s
+    references = []
+    for model in models:
+        alone = model_of_one(opened, model, on_gpu=True)
+        graphs = graphs_of_one(opened, alone)
+        references.append(
+            AloneOn(alone, graphs, prepared.choice, limit_s, has_patterns=outcome.has_patterns)
+        )
     try:
         return compare_runs(outcome, prepared.materials, models, references, on_progress)
     finally:
@@ -274,6 +280,7 @@ def run_step(
             for b in program.buffers
         ),
         steps=(replace(step, id=ir.LaunchId(0)),),
+        twins=(),
     )
     graph = AnalysisManager(single).get(Dependences).graph
     arch = model.traces[trace].arches[step.id]

@@ -16,6 +16,7 @@ from tessera.ir.graph.graph import Edge, EdgeKind, KernelGraph
 from tessera.ir.graph.layers import kernel_family
 from tessera.ir.graph.region import region_text
 from tessera.ir.plan.costs import Barred, Duration
+from tessera.ir.plan.division import parts_of
 from tessera.ir.plan.plan import PlacedTrace, Plan
 from tessera.ir.program.program import Launch, Program
 from tessera.report.graph import Totals, address_class
@@ -68,7 +69,7 @@ def graph_section(given: Given, trace: GivenTrace, number: int) -> PageSection:
             "role": [buffer.role.value for buffer in graph.buffers],
         },
         "steps": {
-            "name": [names.number(node.name) for node in graph.nodes],
+            "name": [names.number(name) for name in _step_names(given, trace, number)],
             "class": [CLASSES.index(address_class(node)) for node in graph.nodes],
         },
         "names": names.values,
@@ -99,6 +100,15 @@ def graph_section(given: Given, trace: GivenTrace, number: int) -> PageSection:
         data["measured"] = measured
     title = f"Graph of {trace.name}" if several else "Graph"
     return PageSection(kind="graph", id=f"graph-{number}", title=title, data=data)
+
+
+def _step_names(given: Given, trace: GivenTrace, number: int) -> list[str]:
+    """The name of each step; parts and twins say what they are."""
+    names = [node.name for node in trace.graph.nodes]
+    if given.plan is None or not (division := given.plan.traces[number].division):
+        return names
+    parts = parts_of(division.steps_of(len(names)), division)
+    return [f"{name}{part.words()}" for name, part in zip(names, parts, strict=True)]
 
 
 def _headline(graph: KernelGraph) -> str:
@@ -269,7 +279,9 @@ def _times(given: Given, trace: GivenTrace) -> dict[str, object]:
 
 
 def _measured(given: Given, trace: GivenTrace) -> list[object]:
-    """Rows of profiles: step, GPU, SMs, time, error."""
+    """Rows of profiles: step, GPU, SMs, time, error. They are of whole steps, not of parts."""
+    if trace.program is not None and trace.program.whole is not None:
+        return []
     return [
         [row.step, row.gpu, row.sms, row.ns, row.error]
         for own in given.profiles

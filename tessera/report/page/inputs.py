@@ -169,13 +169,15 @@ class _Reader:
                 program, _ = read_planned(planned, given.plan_name)
                 found = self._trace(planned.name, program, self._plan_folder)
             check_placed(given, number, found)
-            traces.append(replace(found, name=planned.name, digest=planned.digest))
+            traces.append(replace(found, name=planned.name))
         self._tell("working out durations")
         return priced(replace(given, traces=tuple(traces)))
 
     def _trace(self, name: str, program: Program, folder: str) -> GivenTrace:
         graph = analysis_manager(program, folder, self._root).get(Dependences).graph
-        return GivenTrace(name=name, digest=program_digest(program), graph=graph, program=program)
+        return GivenTrace(
+            name=name, digest=program_digest(program.whole or program), graph=graph, program=program
+        )
 
     def _once(self, known: object, path: str, what: str, hint: str = "give one") -> None:
         if known is not None:

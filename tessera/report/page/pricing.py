@@ -42,7 +42,9 @@ def priced(given: Given) -> Given:
 
 def _loaded(trace: GivenTrace) -> LoadedTrace:
     assert trace.program is not None
-    planned = PlannedTrace(name=trace.name, share=1.0, digest=trace.digest, text="")
+    # Profiles are of whole steps, which a divided trace does not have.
+    digest = trace.digest if trace.program.whole is None else ""
+    planned = PlannedTrace(name=trace.name, share=1.0, digest=digest, text="")
     return LoadedTrace(
         planned=planned, folder=".", program=trace.program, graph=trace.graph, diagnostics=()
     )
