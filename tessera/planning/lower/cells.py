@@ -69,10 +69,12 @@ class Cells:
         inside = {}
         for buffer, span in zip(group, spans, strict=True):
             low, high = np.searchsorted(edges, span)
-            grain_of = np.full(high - low, _REST, dtype=np.int64)
-            for grain, own in enumerate(moved[buffer]):
-                for first, last in np.searchsorted(edges, own) - low:
-                    grain_of[first:last] = grain
+            change = np.zeros(high - low + 1, dtype=np.int64)
+            for grain, own in enumerate(moved[buffer], start=1):
+                first, last = (np.searchsorted(edges, own) - low).T
+                change[first] += grain
+                change[last] -= grain
+            grain_of = np.cumsum(change[:-1]) + _REST
             inside[buffer] = low, high, grain_of
             if len(edges) > 2 * len(group):
                 both = kinds[low:high] * (grain_of.max(initial=0) + 2) + grain_of + 1

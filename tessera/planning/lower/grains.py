@@ -233,7 +233,14 @@ def trace_bytes(
             sizes[key] = max(sizes.get(key, 0), buffer.bytes)
         for index, ranges in trace.sets():
             sets.setdefault(_key(number, trace.program.buffers[index]), []).append(ranges)
-    made = {key: BufferGrains(size, sets.get(key, ())) for key, size in sizes.items()}
+    alike: dict[object, BufferGrains] = {}  # layers of a model have buffers with equal sets
+    made = {}
+    for key, size in sizes.items():
+        distinct = {ranges.tobytes(): ranges for ranges in sets.get(key, ())}
+        own = size, frozenset(distinct)
+        if own not in alike:
+            alike[own] = BufferGrains(size, distinct.values())
+        made[key] = alike[own]
     for number, trace in enumerate(traces):
         trace.cut([made[_key(number, buffer)] for buffer in trace.program.buffers])
     return traces
