@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from tessera.backend.ptx_executor.run import run_program
+from tessera.diagnostics import TesseraError
+from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.division import Cut, Division, Twin, parts_of
+from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
+from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.checker.division import check_division
 from tessera.passes.checker.findings import Findings
 from tessera.passes.division.divide import divide
 from tessera.passes.division.part_kernels import with_part_kernels
+from tests.helpers.divided_plans import divided_plan, launch, program_of
 from tests.helpers.random_divisions import random_division
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import graph_of
+from tests.property.test_plan_file_edits import changes, harm
 
 
 def is_refused(divided: ir.Program, division: Division, graph: KernelGraph) -> bool:
@@ -156,3 +163,48 @@ def test_any_cut_is_refused_or_leaves_the_same_bytes_in_any_order() -> None:
             ordered = with_part_kernels(in_any_order(divided, division, rng))
             assert left_by(ordered) == left_by(program), seed
     assert min(verdicts.values()) > 5, verdicts
+
+
+MEMSET = "memset s bytes=128 value=0x07"
+
+
+def test_every_edit_of_a_plan_with_parts_is_refused_or_makes_no_difference() -> None:
+    steps = [
+        launch("plain", "h", "x"),
+        MEMSET,
+        launch("plain", "s", "h"),
+        launch("plain", "y", "s"),
+    ]
+    program = program_of(*steps)
+    cuts = (
+        Cut(step=0, axis="x", edges=(0, 3, 8)),
+        Cut(step=1, axis="bytes", edges=(0, 32, 128)),
+        Cut(step=3, axis="x", edges=(0, 2, 5, 8)),
+    )
+    made, _, _ = divided_plan(program, Division(cuts, (Twin(2, 2),)), "abbaabaab")
+    text = print_plan(made)
+    assert made == parse_plan(text)
+    graphs: dict[Division, KernelGraph] = {}
+    verdicts: Counter[str] = Counter()
+    rng = random.Random(1)
+    records = [line for line in text.splitlines() if line.startswith(("  cut ", "  twin "))]
+    edits = [edit for edit in changes(text, rng) if edit != text]
+    of_records = [edit for edit in edits if not all(line in edit.splitlines() for line in records)]
+    for edited in rng.sample(edits, 50) + of_records:
+        try:
+            plan = parse_plan(edited)
+            division = plan.traces[0].division
+            divided = divide(program, division)
+        except TesseraError:
+            verdicts["refused"] += 1
+            continue
+        if division not in graphs:
+            graphs[division] = graph_of(divided)
+        graph = graphs[division]
+        if check_plan(plan, [divided], [graph]):
+            verdicts["refused"] += 1
+        else:
+            verdicts["accepted"] += 1
+            assert harm(plan.replicas[0].lowered, (divided,), (graph,)) == "", edited
+    assert verdicts["refused"] > 60
+    assert verdicts["accepted"] > 0

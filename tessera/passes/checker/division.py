@@ -46,6 +46,10 @@ _UNSAFE = ("%envreg", "%perctamemory", "%pm")
 _OF_A_DEVICE = ("%reserved_smem", "%total_smem", "%aggr_smem")
 
 
+Names = Mapping[str, set[str]]
+"""What the code of a kernel names, by architecture."""
+
+
 @dataclass(frozen=True, slots=True)
 class _DividedStep:
     """A step of the trace and the steps that stand in its place."""
@@ -67,16 +71,26 @@ def check_division(
     walk.check_all()
     if findings.count > before or len(graph.nodes) != sum(1 for _ in divided.work()):
         return
+    known: dict[tuple[int, str], Names] = {}
+
+    def names_of(launch: ir.Launch) -> Names:
+        key = int(launch.module), launch.kernel
+        if key not in known:
+            variants = original.modules[launch.module].variants
+            known[key] = {v.arch: mentioned_names(v.ptx, launch.kernel) for v in variants}
+        return known[key]
+
     for group in walk.cut:
         nodes = [graph.nodes[part.id] for part in group.parts]
         _check_apart(nodes, graph, findings)
         if isinstance(group.whole, ir.Launch):
-            _check_code(original, group.whole, _UNSAFE, findings)
+            _check_code(names_of(group.whole), group.whole, _UNSAFE, findings)
     for group in walk.twins:
         for part in group.parts:
             _check_alike(part, graph.nodes[part.id], findings)
         if isinstance(group.whole, ir.Launch):
-            _check_code(original, group.whole, (*_UNSAFE, *_OF_A_DEVICE), findings)
+            unsafe = (*_UNSAFE, *_OF_A_DEVICE)
+            _check_code(names_of(group.whole), group.whole, unsafe, findings)
 
 
 # --- the steps -------------------------------------------------------------------------------
@@ -332,17 +346,16 @@ _VARYING = (NeedKind.MACHINE, NeedKind.OUTPUT)
 
 
 def _check_code(
-    program: ir.Program, launch: ir.Launch, unsafe: tuple[str, ...], findings: Findings
+    names: Names, launch: ir.Launch, unsafe: tuple[str, ...], findings: Findings
 ) -> None:
     """Check that the code of a launch reads nothing that a launch or the machine decides."""
-    for variant in program.modules[launch.module].variants:
-        for name in sorted(mentioned_names(variant.ptx, launch.kernel)):
+    for arch, mentioned in names.items():
+        for name in sorted(mentioned):
             special = special_register(name)
             machine = special is not None and special.varies is Varies.MACHINE
             if name in _NEVER or name.startswith(unsafe) or machine:
                 findings.add(
                     _DEPENDENT,
-                    f"step {_named(launch)} is divided, and its code for `{variant.arch}` uses "
-                    f"`{name}`",
+                    f"step {_named(launch)} is divided, and its code for `{arch}` uses `{name}`",
                 )
                 return
