@@ -103,7 +103,7 @@ def divided() -> Program:
     cuts = (
         Cut(step=0, axis="x", edges=(0, 3, 8)),
         Cut(step=1, axis="bytes", edges=(0, 98, 512)),
-        Cut(step=2, axis="columns", edges=(0, 5, 16)),
+        Cut(step=2, axis="columns", edges=(0, 4, 16)),
         Cut(step=5, axis="x", edges=(0, 2, 3, 8)),
     )
     return divide(program_of(*steps), Division(cuts, (Twin(3, 2), Twin(4, 3))))

@@ -41,7 +41,7 @@ BYTES = Division((Cut(step=0, axis="bytes", edges=(0, 7, 1024)),))
         ((MEMSET, PLAINS[1]), BYTES, "abb"),
         ((MEMCPY, PLAINS[1]), BYTES, "aba"),
         (PLAINS, CUT, "aba"),
-        ((PRODUCT,), Division((Cut(step=0, axis="columns", edges=(0, 5, 16)),)), "ab"),
+        ((PRODUCT,), Division((Cut(step=0, axis="columns", edges=(0, 4, 16)),)), "ab"),
         ((PRODUCT,), Division((Cut(step=0, axis="rows", edges=(0, 5, 16)),)), "ab"),
         ((PRODUCT,), Division((), (Twin(0, 2),)), "ab"),
         (PLAINS, Division((replace(CUT.cuts[0], step=1),), (Twin(0, 2),)), "abab"),
@@ -160,10 +160,10 @@ def test_records_that_are_not_the_program(division: Division) -> None:
 
 
 def test_a_call_with_other_operands() -> None:
-    cut = Cut(step=0, axis="columns", edges=(0, 5, 16))
+    cut = Cut(step=0, axis="columns", edges=(0, 4, 16))
     plan, divided, graph = divided_plan(program_of(PRODUCT), Division((cut,)), "ab")
     first, second = divided.steps
-    moved = replace(second.reads[1], pointer=replace(second.reads[1].pointer, offset=16))
+    moved = replace(second.reads[1], pointer=replace(second.reads[1].pointer, offset=32))
     wrong = replace(second, reads=(second.reads[0], moved))
     assert "TSR4018" in found(check_plan(plan, [replace(divided, steps=(first, wrong))], [graph]))
 
