@@ -7,13 +7,13 @@ A tensor is the part of a buffer that one step writes and the same other steps r
 regions are cut into disjoint pieces, since bytes are sent once to a device. So no plan sends less
 than the problem counts, and its bound is below every plan. Buffers fill memory wherever a step that
 touches them runs: weights and module variables once, state once per lane, everything private to a
-request once per slot. Traces of a mix share weights, variables and state of equal key. Steps stay
-together if a value persists between them from one request to the next, and if one is pinned: it
-stays with all steps with which it shares a dependence. A value that a request leaves to the next
-request of its lane limits the period: a `Cycle` from the step that needs it to the step that makes
-it. This is sound, not tight. Bytes that twins make are where each of them runs, and the next
-request finds them there: they make no tensor, no cycle through another step, and nothing stays
-together because of them.
+request once per slot. Of weights and states, a device has the bytes that its steps touch. Traces of
+a mix share weights, variables and state of equal key. Steps stay together if a value persists
+between them from one request to the next, and if one is pinned: it stays with all steps with which
+it shares a dependence. A value that a request leaves to the next request of its lane limits the
+period: a `Cycle` from the step that needs it to the step that makes it. This is sound, not tight.
+Bytes that twins make are where each of them runs, and the next request finds them there: they make
+no tensor, no cycle through another step, and nothing stays together because of them.
 
 Longer than 400 lines because tasks, tensors, memory and cycles are made from the same graphs.
 """
@@ -34,6 +34,7 @@ from tessera.ir.plan.machine import Machine
 from tessera.ir.program.program import Role
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
+from tessera.planning.problem.held_bytes import pieces_of
 from tessera.planning.problem.problem import (
     Cycle,
     Pipe,
@@ -121,6 +122,7 @@ def _apart(
 RESERVED_BYTES = 1 << 30
 _SHARED = (Role.WEIGHT, Role.VARIABLE)
 PERSISTENT = (*_SHARED, Role.STATE)
+_IN_PARTS = (Role.WEIGHT, Role.STATE)
 # Module variables below this many bytes are left out of the search.
 _MUCH = 1 << 20
 _CARRIED = (Role.STATE.value, Role.VARIABLE.value)
@@ -321,7 +323,9 @@ def _residents(
     slot_bytes: int | None,
 ) -> tuple[Resident, ...]:
     users: dict[tuple[str, ...], set[int]] = {}
+    touched: dict[tuple[str, ...], list[tuple[int, Region]]] = {}
     made: dict[tuple[str, ...], Resident] = {}
+    whole: dict[tuple[str, ...], tuple[int, int]] = {}
     if slot_bytes is not None:
         made[()] = Resident(name="private buffers", bytes=slot_bytes * slots, users=())
         users[()] = set(range(offsets[-1]))
@@ -330,20 +334,27 @@ def _residents(
             for access in node.accesses:
                 key = _resident_key(part, number, int(access.buffer))
                 users.setdefault(key, set()).add(first + int(node.id))
+                if part.graph.buffers[access.buffer].role in _IN_PARTS:
+                    touched.setdefault(key, []).append((first + int(node.id), access.region))
         for buffer in part.graph.buffers:
             copies = 1 if buffer.role in _SHARED else lanes if buffer.role is Role.STATE else slots
             if slot_bytes is not None and buffer.role not in PERSISTENT:
                 continue
             key = _resident_key(part, number, int(buffer.id))
             made[key] = Resident(name=buffer.name, bytes=buffer.bytes * copies, users=())
+            whole[key] = buffer.bytes, copies
         for key, rest, launches in _modules(part, number, users):
             made.setdefault(key, Resident(name=key[-1], bytes=rest, users=()))
             users.setdefault(key, set()).update(first + node for node in launches)
-    return tuple(
-        replace(resident, users=tuple(sorted(users[key])))
-        for key, resident in made.items()
-        if users.get(key)
-    )
+    residents = []
+    for key, resident in made.items():
+        if key in touched:
+            size, copies = whole[key]
+            for who, held in pieces_of(size, touched[key]).items():
+                residents.append(replace(resident, bytes=held * copies, users=who))
+        elif users.get(key):
+            residents.append(replace(resident, users=tuple(sorted(users[key]))))
+    return tuple(residents)
 
 
 def _resident_key(part: TracePart, number: int, buffer: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,21 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import runs_on
 from tessera.ir.graph.access import Pin
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.graph.region import (
+    Affine,
+    Descriptor,
+    Dimension,
+    Interval,
+    Region,
+    region_intervals,
+)
 from tessera.ir.objectives import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Barred, CostSource, Duration
 from tessera.ir.program.program import Program, Role
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.prices.estimate_costs import estimate_costs
+from tessera.planning.problem.held_bytes import pieces_of
 from tessera.planning.problem.period_limits import LimitKind
 from tessera.planning.problem.plan_problem import (
     TracePart,
@@ -212,7 +222,8 @@ def test_a_mix_shares_weights_and_state() -> None:
     planning = problem_of_mix(parts, machine, slots=2, lanes=3)
     problem = planning.problem
     sizes = sorted(one.bytes for one in problem.residents)
-    assert sum(sizes) == 4096 + 3 * 1024 + 2 * 1024 + 2 * 1024
+    # Of the weight, each trace reads its own kilobyte.
+    assert sum(sizes) == 2 * 1024 + 3 * 1024 + 2 * 1024 + 2 * 1024
     assert planning.offsets == (0, 2)
     # What prefill leaves in the cache decode reads: they stay together.
     assert planning.task_of[1] == planning.task_of[2]
@@ -266,3 +277,26 @@ def test_bytes_that_two_steps_read_are_one_tensor() -> None:
     }
     # Each step waits for bytes of its own: lowering makes two transfers, 0:6144 and 6144:8192.
     assert {t.consumers: t.count for t in tensors} == {(1,): 1, (2,): 1, (1, 2): 0}
+
+
+def test_pieces_of_a_buffer_are_held_by_the_steps_around_them() -> None:
+    """Against counting byte by byte."""
+    rng = random.Random(38)
+    for _ in range(200):
+        size = rng.choice((1, 16, 100))
+        touched: list[tuple[int, Region]] = []
+        for step in range(rng.randrange(6)):
+            start = rng.randrange(size)
+            count = rng.randint(1, 1 + (size - start - 1) // 3)
+            rows = Affine((Descriptor(start, 1, (Dimension(3, count),)),))
+            touched.append((step // 2, rng.choice((rows, Interval(start, size)))))
+        bytes_of: dict[int, set[int]] = {}
+        for step, region in touched:
+            for start, end in region_intervals(region, size):
+                bytes_of.setdefault(step, set()).update(range(start, end))
+        users: dict[tuple[int, ...], int] = {}
+        for byte in range(size):
+            who = tuple(step for step, own in bytes_of.items() if min(own) <= byte <= max(own))
+            if who:
+                users[who] = users.get(who, 0) + 1
+        assert pieces_of(size, touched) == users

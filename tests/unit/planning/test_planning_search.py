@@ -52,8 +52,9 @@ def analysed_once() -> Iterator[None]:
 BIG = """//! tessera.trace 1
 //! buffer w bytes=30000000000 role=weight
 //! buffer x bytes=4096 role=output
-//! memcpy x w bytes=4096
+//! op aten::add.Tensor reads=[w:f32[512], w+29999997952:f32[512]] writes=[x:f32[512]]
 """
+"""A weight that is read at both ends, so that a device has all of it."""
 
 
 def devices(found: Plan) -> list[list[str]]:
