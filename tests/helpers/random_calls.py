@@ -216,7 +216,8 @@ def _batch_norm(rng: Random, operator: Operator) -> Fit:
     reads: dict[str, Shape | list[Shape]] = {"input": shape}
     reads |= dict.fromkeys(figures, (shape[1],))
     given = {"training": False} if operator.name[6:] == "native_batch_norm" else {}
-    return Fit(reads, shape, given, {"mean": (0,), "rstd": (0,)})
+    kept = rng.choice([(0,), (shape[1],)])
+    return Fit(reads, shape, given, {"mean": kept, "rstd": kept})
 
 
 def _pool(rng: Random, operator: Operator) -> Fit:

@@ -249,10 +249,16 @@ def group_norm(bound: Bound) -> NamedDims:
 
 
 def batch_norm(bound: Bound) -> NamedDims:
-    """An elementwise function with figures per channel."""
+    """An elementwise function with figures per channel, which may be written again."""
     names = ("batch", "channels", *numbered(bound.shape("input"))[2:])
     figures = ("weight", "bias", "running_mean", "running_var")
-    return named(bound, {"input": names} | dict.fromkeys(figures, ("channels",)), {"out": names})
+    count = bound.shape("input")[1]
+    kept = {s.name: ("channels",) for s, o in bound.writes[1:] if o.shape == (count,)}
+    return named(
+        bound,
+        {"input": names} | dict.fromkeys(figures, ("channels",)),
+        {"out": names} | kept,
+    )
 
 
 def weight_norm(bound: Bound) -> NamedDims:

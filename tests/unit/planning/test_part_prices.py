@@ -156,5 +156,6 @@ def test_parts_of_calls_do_the_work_of_the_whole(record: str) -> None:
             assert cost.memory_bytes <= costs[0].memory_bytes
             # Small calls have no time to hide the first loads.
             for mine, all_of_it in zip(cost.on_device, costs[0].on_device, strict=True):
-                assert isinstance(mine, Duration) and isinstance(all_of_it, Duration)
+                assert isinstance(mine, Duration)
+                assert isinstance(all_of_it, Duration)
                 assert mine.ns <= all_of_it.ns * 1.01 + 500
