@@ -56,6 +56,7 @@ def test_divisions_that_are_right(steps: tuple[str, ...], division: Division, pl
     [
         (launch("same", "y", "x"), "TSR4019 two parts may write bytes 0:4 of `y`"),
         (launch("before", "s+4", "s+4", 4), "which another part of its step may write"),
+        (f"{PLAIN[0]} cooperative=1", "its CTAs run at the same time: the launch is cooperative"),
         (launch("count", "y", "s"), "`atom.global.add.u32` is an atomic"),
         (launch("smid", "y", "x"), "depends on where and when it runs: the kernel reads `%smid`"),
         (launch("timed", "y", "x"), "depends on where and when it runs: the kernel reads `%clock`"),
