@@ -23,28 +23,30 @@ from dataclasses import replace
 from math import isqrt
 
 from tessera.ir.graph.access import AccessKind
-from tessera.ir.objectives import Objective
-from tessera.ir.plan.launch_program import AreaKind
+from tessera.ir.objectives import THROUGHPUT, Objective
 from tessera.ir.program.program import Role
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.planning.bound.class_model import class_bound
 from tessera.planning.given.options import Watch
-from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting
+from tessera.planning.given.setting import Attempt, PlanSetting
+from tessera.planning.given.setting_problem import (
+    build_problem,
+    is_short,
+    packed_slot_bytes,
+    private_bytes,
+)
 from tessera.planning.problem.device_types import DIRECT_DEVICES
 from tessera.planning.problem.limits import SearchWatch
 from tessera.planning.problem.plan_problem import (
-    PERSISTENT,
-    RESERVED_BYTES,
     Planning,
-    TracePart,
-    problem_of_mix,
 )
 from tessera.planning.problem.problem import INFINITY, Problem
 from tessera.planning.promise.contention import has_neighbours
 from tessera.planning.promise.trial import MOST_SLOTS
 from tessera.planning.search.candidates import one_placement
 from tessera.planning.search.many import fits_one_device, is_large, runs_of
-from tessera.planning.search.plans import Choice, least_of, rank
+from tessera.planning.search.plans import Choice, choose, least_of, rank
+from tessera.planning.search.solve import SolveOptions
 from tessera.planning.search.strategies import usual_candidates
 
 _FEW = 2
@@ -214,37 +216,9 @@ def attempts(setting: PlanSetting) -> Iterator[Attempt]:
         yield attempt_with(setting, slots, lanes)
     # If nothing fits, a layout in which buffers share bytes may fit.
     packed = packed_slot_bytes(setting)
-    if packed < max(map(_private_bytes, setting.traces)):
+    if packed < max(map(private_bytes, setting.traces)):
         planning = build_problem(setting, slots, lanes, slot_bytes=packed)
         yield Attempt(slots=slots, lanes=lanes, planning=planning)
-
-
-def packed_slot_bytes(setting: PlanSetting) -> int:
-    """Private bytes of a request of any trace on one device if buffers share bytes."""
-    anywhere = [[""] * len(trace.graph.nodes) for trace in setting.traces]
-    areas = setting.lowering.areas(anywhere)
-    return sum(area.bytes for area in areas if area.kind is AreaKind.SLOT)
-
-
-def _private_bytes(trace: LoadedTrace) -> int:
-    """Private bytes of a request of one trace if no buffers share bytes."""
-    return sum(b.bytes for b in trace.graph.buffers if b.role not in PERSISTENT)
-
-
-def is_short(setting: PlanSetting, slots: int, lanes: int) -> bool:
-    """Whether a GPU lacks memory for everything if no buffers share bytes."""
-    kept: dict[tuple[Role, str, int], int] = {}
-    for trace in setting.traces:
-        for buffer in trace.graph.buffers:
-            if buffer.role in PERSISTENT:
-                copies = lanes if buffer.role is Role.STATE else 1
-                kept[buffer.role, buffer.name, buffer.bytes] = buffer.bytes * copies
-    needed = sum(kept.values()) + slots * sum(map(_private_bytes, setting.traces))
-    machine = setting.machine
-    return needed > min(
-        card.memory_bytes - RESERVED_BYTES * len(machine.slices_of(card.id))
-        for card in machine.cards
-    )
 
 
 def runs_alone(setting: PlanSetting) -> str:
@@ -263,48 +237,23 @@ def runs_alone(setting: PlanSetting) -> str:
     return ""
 
 
-def host_ns(setting: PlanSetting) -> float:
-    """Minimum time per request of inputs and outputs over the host links of all cards."""
-    requests = sum(trace.planned.share for trace in setting.traces)
-    lanes = sum(card.gpu.pcie_bandwidth for card in setting.machine.cards)
-    return _host_bytes(setting) / requests * 1e9 / lanes if lanes else 0.0
+_ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
 
 
-def _host_bytes(setting: PlanSetting) -> float:
-    """Bytes between host and devices for all requests of the mix, in the larger direction."""
-    shares = [trace.planned.share for trace in setting.traces]
-    ways = zip(*setting.lowering.host_bytes(), strict=True)
-    moved = (sum(b * share for b, share in zip(way, shares, strict=True)) for way in ways)
-    return max(moved, default=0.0)
-
-
-def build_problem(
-    setting: PlanSetting, slots: int, lanes: int, *, slot_bytes: int | None = None
-) -> Planning:
-    """The planning problem for a number of slots and sequences.
-
-    If memory is short, the buffers of launch programs share bytes. The problem then counts
-    `slot_bytes` wherever that is less than the separate buffers of a request.
-    """
-    if slot_bytes is None and is_short(setting, slots, lanes):
-        packed = packed_slot_bytes(setting)
-        if packed * len(setting.machine.devices) < sum(map(_private_bytes, setting.traces)):
-            slot_bytes = packed
-    several = len(setting.traces) > 1
-    parts = [
-        TracePart(
-            name=trace.planned.name if several else "",
-            graph=trace.graph,
-            costs=costs,
-            requests=trace.planned.share,
-        )
-        for trace, costs in zip(setting.traces, setting.costs, strict=True)
-    ]
-    return problem_of_mix(
-        parts,
-        setting.machine,
-        slots=slots,
-        lanes=lanes,
-        slot_bytes=slot_bytes,
-        host_bytes=_host_bytes(setting),
-    )
+def what_fits(setting: PlanSetting) -> str:
+    """The most slots and sequences that have a plan, if the user asked for more."""
+    options = setting.options
+    most = max(options.slots or 1, options.sequences or 1)
+    low, high = 0, most  # a plan exists with at most `low` of each, and none with `high`
+    while high > 1 and high - low > max(1, low // 8):
+        middle = (low + high) // 2
+        slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
+        problem = build_problem(setting, slots, lanes).problem
+        if choose(problem, THROUGHPUT, _ANY) is None:
+            high = middle
+        else:
+            low = middle
+    if low == 0:
+        return ""
+    asked = (("--slots", options.slots), ("--sequences", options.sequences))
+    return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)

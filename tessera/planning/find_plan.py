@@ -12,20 +12,23 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.choices import Ending
-from tessera.ir.objectives import LATENCY, THROUGHPUT, Objective
+from tessera.ir.objectives import LATENCY, Objective
 from tessera.ir.plan.plan import Plan
 from tessera.ir.progress import counter
 from tessera.planning.attempts import (
     attempt_with,
     attempts,
     bound_of_any,
-    build_problem,
-    host_ns,
     runs_alone,
+    what_fits,
     with_fewer_slots,
 )
+from tessera.planning.bound.relax import spread_bound
+from tessera.planning.division.beside_whole import leaves_nothing, may_divide, with_divided
+from tessera.planning.division.divided_promises import DividedPlans, Divider
 from tessera.planning.given.options import SEARCHING, Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
+from tessera.planning.given.setting_problem import host_ns
 from tessera.planning.placements import given_choice
 from tessera.planning.problem.problem import INFINITY, Problem
 from tessera.planning.promise.assemble import assemble
@@ -56,8 +59,8 @@ MOST_SLOTS = 64
 _LESS_LOAD = 0.995
 _NEAR, _NEAR_IF_LARGE = 1.002, 1.03
 _LARGE_TASKS = 1_000
-_ANY = SolveOptions(gap=1.0, max_nodes=1, thorough=False, any_plan=True)
 PROVING = "proving the plan"
+DIVIDING = "dividing steps"
 SIMULATING = "simulating what was found"
 
 
@@ -84,22 +87,29 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     refused: list[Refused] = []
     attempt = None
     watch.stopped()
+    divider = Divider(setting) if may_divide(setting) else None
     for attempt in attempts(setting):
         watch.tell(SEARCHING, f"{attempt.slots} slots")
         choice = choose_best(setting, attempt, setting.options.aim, watch)
+        tried, made, divided = Tried(), list[Promise](), None
+        if choice is not None:
+            tried, made = _as_they_would_run(setting, attempt, choice, watch)
+        if divider is not None and not leaves_nothing(setting, attempt, made):
+            watch.tell(DIVIDING)
+            divided = divider.plans(attempt)
+            made, choice = with_divided(setting, made, choice, divided)
         if choice is None:
             continue
-        tried, made = _as_they_would_run(setting, attempt, choice, watch)
+        bound = _bound_of_all(setting, attempt, choice, tried, divided, watch)
         ranked, doubted = _settled(_ranked(setting, made, choice), choice)
         watch.tell(PROVING)
-        proven = replace(choice, bound=_bound_of_all(setting, tried, watch))
-        decision = _first_proved(ranked, proven, refused, doubted)
+        decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
         if decision is not None:
             return decision
     assert attempt is not None
     if refused:
         raise none_left(refused)
-    raise no_plan(attempt.planning, setting.costs, setting.machine, _what_fits(setting))
+    raise no_plan(attempt.planning, setting.costs, setting.machine, what_fits(setting))
 
 
 Tried = list[tuple[Attempt, Choice]]
@@ -123,15 +133,26 @@ def _as_they_would_run(
     return tried, made
 
 
-def _bound_of_all(setting: PlanSetting, tried: Tried, watch: Watch) -> float:
-    """A bound on plans with any number of slots."""
-    attempt, choice = tried[0]
-    bound = min(found.bound for _, found in tried)
+def _bound_of_all(
+    setting: PlanSetting,
+    attempt: Attempt,
+    choice: Choice,
+    tried: Tried,
+    divided: DividedPlans | None,
+    watch: Watch,
+) -> float:
+    """A bound on plans with any number of slots, divided or not."""
+    is_search = choice.ended is not Ending.GIVEN
+    bound = min((searched.bound for _, searched in tried), default=INFINITY)
     if attempt.least_ns is not None:
         bound = attempt.least_ns
-    elif choice.ended is not Ending.GIVEN:
+    elif is_search and tried:
         bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
-    if choice.objective.is_rate and choice.ended is not Ending.GIVEN:
+    if divided is not None:
+        bound = min(bound, divided.bound)
+    elif is_search and choice.objective.is_rate and may_divide(setting):
+        bound = min(bound, spread_bound(attempt.planning.problem))
+    if choice.objective.is_rate and is_search:
         bound = max(bound, host_ns(setting))
     return bound
 
@@ -150,25 +171,6 @@ def _briefly(choice: Choice) -> Choice:
     return replace(choice, candidates=tuple(dict.fromkeys((choice.best, *whole[:1]))))
 
 
-def _what_fits(setting: PlanSetting) -> str:
-    """The most slots and sequences that have a plan, if the user asked for more."""
-    options = setting.options
-    most = max(options.slots or 1, options.sequences or 1)
-    low, high = 0, most  # a plan exists with at most `low` of each, and none with `high`
-    while high > 1 and high - low > max(1, low // 8):
-        middle = (low + high) // 2
-        slots, lanes = min(options.slots or 1, middle), min(options.sequences or 1, middle)
-        problem = build_problem(setting, slots, lanes).problem
-        if choose(problem, THROUGHPUT, _ANY) is None:
-            high = middle
-        else:
-            low = middle
-    if low == 0:
-        return ""
-    asked = (("--slots", options.slots), ("--sequences", options.sequences))
-    return " ".join(f"{name} {min(count, low)}" for name, count in asked if count is not None)
-
-
 def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[Promise]:
     """The requested promise first, then the others, best first."""
     if choice.ended != Ending.GIVEN:
@@ -183,7 +185,7 @@ def _ranked(setting: PlanSetting, made: list[Promise], choice: Choice) -> list[P
 
 def _with_best_split(made: list[Promise]) -> list[Promise]:
     """Make the row `kernel` the best split, even if it has the form of another strategy."""
-    best = next((p for p in made if splits_requests(p.chosen)), None)
+    best = next((p for p in made if splits_requests(p.chosen) and not p.is_divided), None)
     if best is None or best.chosen.name == KERNEL:
         return made
     rows = [p for p in made if p.chosen.name != KERNEL]
@@ -324,7 +326,8 @@ def _gather_candidates(
 ) -> Choice | None:
     """The candidate that the user asks for, or those of a search; beside a strategy, both."""
     given = given_choice(setting, attempt)
-    if (given is None) == (setting.options.strategy is not None):
+    form = setting.options.form
+    if (given is None) == (form is not None and not form.is_divided):
         return given  # a placement, or a strategy that needs fewer slots
     searched = search(attempt.planning.problem)
     if alone and searched is not None:

@@ -166,7 +166,8 @@ def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
 def find_insight(decision: Decision) -> Insight:
     """The limits of the chosen plan, and the gain from raising each."""
     searched = decision.choice.ended.is_search
-    if not searched or not decision.choice.objective.is_rate:
+    divided = any(trace.planned.division for trace in decision.setting.traces)
+    if divided or not searched or not decision.choice.objective.is_rate:
         return Insight(limits=decision.chosen.limits)
     limits = sensitivities(decision.attempt.planning.problem, decision.choice, FACTOR)
     return Insight(

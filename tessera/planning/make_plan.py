@@ -69,6 +69,7 @@ def make_plan(
     setting = _setting(traces, options, watch)
     watch = watch.within(options.seconds)
     decision, beaten, notes = _decide(setting, watch)
+    undivided = setting if _is_divided(decision) else decision.setting
     setting = decision.setting
     report = PlanReport(
         plan=decision.plan,
@@ -93,9 +94,13 @@ def make_plan(
     return replace(
         report,
         insight=find_insight(decision),
-        alternatives=(*beaten, *(alone(setting, decision, watch) if compare else ())),
-        frontier=frontier(setting, decision, watch) if pareto else (),
+        alternatives=(*beaten, *(alone(undivided, decision, watch) if compare else ())),
+        frontier=frontier(undivided, decision, watch) if pareto else (),
     )
+
+
+def _is_divided(decision: Decision) -> bool:
+    return any(trace.planned.division for trace in decision.setting.traces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,12 @@ from tessera.planning.attempts import (
     attempt_with,
     attempts,
     bound_of_any,
-    build_problem,
     runs_alone,
 )
 from tessera.planning.find_plan import PROVING, SIMULATING, Decision, choose_best, find_plan
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
+from tessera.planning.given.setting_problem import build_problem
 from tessera.planning.promise.assemble import Simulated, assemble, overflows, used_bytes
 from tessera.planning.promise.promise import Promise, promise, promises
 from tessera.planning.refusals import (

@@ -17,6 +17,7 @@ from tessera.frontend.text.readfile import read_source
 from tessera.ir.choices import Ending
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import FORMAT
+from tessera.planning.division.beside_whole import unusable_strategy
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.adjust_costs import names_device
 from tessera.planning.problem.problem import INFINITY, Placement, measure
@@ -33,17 +34,18 @@ def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
     """The requested candidate as the only one; None if none is requested, or if a strategy needs
     fewer slots."""
     options = setting.options
-    if options.strategy is None and options.placement is None:
+    form = options.form
+    if options.placement is None and (form is None or form.is_divided):
         return None
     problem = attempt.planning.problem
     if not all(task.allowed() for task in problem.tasks):
         return None
-    if (form := options.form) is not None:
+    if form is not None:
         chosen = form.candidate(problem)
         if chosen is None:
             if attempt.slots > 1 and options.slots is None:
                 return None
-            raise _unusable(f"the strategy `{form}` has no plan here", form.needs)
+            raise unusable_strategy(form)
     else:
         chosen = _placed(setting, attempt)
     return Choice(objective=options.aim, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)

@@ -113,12 +113,17 @@ class GrainUse:
 
 
 @dataclass(frozen=True, slots=True)
-class _BufferUse:
+class BufferUse:
     """The bytes of one buffer that a step may read, may write, and writes in any case."""
 
     reads: Ranges
     writes: Ranges
     certain: Ranges
+
+    @property
+    def needed(self) -> Ranges:
+        """The bytes on which the step depends, addresses included."""
+        return intervals.union([self.reads, intervals.subtract(self.writes, self.certain)])
 
 
 class TraceBytes:
@@ -164,7 +169,7 @@ class TraceBytes:
             else _KINDS[buffer.role]
             for buffer in program.buffers
         ]
-        self._uses = list(_uses(graph))
+        self._uses = list(buffer_uses(graph))
 
     def sets(self) -> Iterator[tuple[int, Ranges]]:
         """All byte sets that the steps distinguish, with their buffers."""
@@ -189,7 +194,7 @@ class TraceBytes:
             self.steps.append(step)
             self.tracked_steps.append([use for use in step.items() if self.is_tracked(use[0])])
 
-    def _grain_use(self, buffer: int, use: _BufferUse) -> GrainUse:
+    def _grain_use(self, buffer: int, use: BufferUse) -> GrainUse:
         grains = self.grains[buffer]
         reads, writes = set(grains.of(use.reads)), set(grains.of(use.writes))
         needed = (reads | writes - set(grains.of(use.certain))) - set(self.words_in(buffer))
@@ -250,9 +255,9 @@ def _key(trace: int, buffer: ir.Buffer) -> object:
     return buffer.name if buffer.role is ir.Role.STATE else (trace, int(buffer.id))
 
 
-def _uses(graph: KernelGraph) -> Iterator[dict[int, _BufferUse]]:
+def buffer_uses(graph: KernelGraph) -> Iterator[dict[int, BufferUse]]:
     """The use of each buffer by each step; results for regions are cached."""
-    known: dict[tuple[object, ...], _BufferUse] = {}
+    known: dict[tuple[object, ...], BufferUse] = {}
     for node in graph.nodes:
         groups: dict[int, list[Access]] = {}
         for access in node.accesses:
@@ -273,13 +278,13 @@ def _name(region: Region) -> object:
     return id(region) if is_long else region
 
 
-def _use(accesses: list[Access], size: int) -> _BufferUse:
+def _use(accesses: list[Access], size: int) -> BufferUse:
     reads = [a.region for a in accesses if a.kind.reads]
     writes = [a.region for a in accesses if a.kind.writes]
     certain = [
         a.region for a in accesses if a.kind is AccessKind.WRITE and a.certainty is Certainty.MUST
     ]
-    return _BufferUse(*(_bytes(some, size) for some in (reads, writes, certain)))
+    return BufferUse(*(_bytes(some, size) for some in (reads, writes, certain)))
 
 
 def _bytes(regions: list[Region], size: int) -> Ranges:

@@ -33,7 +33,7 @@ def find_costs(
     profiles: Sequence[Profile],
 ) -> list[Costs]:
     """The costs of every trace, with the profiles of `read_profiles` where they apply."""
-    costs = [_trace_costs(trace, machine, options, profiles) for trace in traces]
+    costs = [trace_costs(trace, machine, options, profiles) for trace in traces]
     for rule in options.pins:
         costs = _restrict(costs, traces, machine, rule, forbid=False)
     for rule in options.forbids:
@@ -41,7 +41,7 @@ def find_costs(
     return costs
 
 
-def _trace_costs(
+def trace_costs(
     trace: LoadedTrace, machine: Machine, options: PlanOptions, profiles: Sequence[Profile]
 ) -> Costs:
     """The costs of a trace: a profile overrides tables and ratios, and these override the model."""

@@ -183,12 +183,14 @@ def problem_of_mix(
     lanes: int | None = None,
     slot_bytes: int | None = None,
     host_bytes: float = 0.0,
+    is_placed: bool = False,
 ) -> Planning:
     """The problem of traces that are served together.
 
     The private bytes of a request count buffer by buffer; with `slot_bytes`, they count as that
     many bytes on every device with work. `host_bytes` go to or come from the host, for all requests
-    of the mix.
+    of the mix. `is_placed`: the steps have their devices already, so each is a task of its own, and
+    memory is counted from launch programs alone.
     """
     lanes = slots if lanes is None else lanes
     offsets = [0]
@@ -203,7 +205,7 @@ def problem_of_mix(
             for part, first in zip(parts, offsets, strict=False)
             for tensor in tensors_of(part.graph, first, part.requests)
         ),
-        residents=_residents(parts, offsets, slots, lanes, slot_bytes),
+        residents=() if is_placed else _residents(parts, offsets, slots, lanes, slot_bytes),
         rooms=_rooms(machine, host_bytes),
         wires=_wires(machine),
         pipes=tuple(
@@ -216,6 +218,8 @@ def problem_of_mix(
         lanes=lanes,
         cycles=_cycles(parts, offsets),
     )
+    if is_placed:
+        return Planning(single, tuple(range(offsets[-1])), tuple(offsets[:-1]))
     groups = groups_of_mix(parts)
     return Planning(contract(single, groups), groups, tuple(offsets[:-1]))
 

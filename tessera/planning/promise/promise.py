@@ -47,6 +47,11 @@ class Promise:
         """The candidate with the figures of the simulation."""
         return self.simulated.candidate
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether steps are in parts or have twins."""
+        return any(trace.planned.division for trace in self.setting.traces)
+
     def named(self, name: str) -> Promise:
         """The same under another name."""
         candidate = replace(self.chosen, name=name)

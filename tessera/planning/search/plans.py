@@ -208,7 +208,7 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
     bound = INFINITY
     ended = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
-    for part, price in _subset_problems(problem):
+    for part, price in subset_problems(problem):
         floor = price * _least_period(part, watch)
         bound = min(bound, floor)
         if floor >= least or watch.over():
@@ -239,7 +239,7 @@ def _least(problem: Problem, figure: Figure, watch: SearchWatch) -> float:
             return bound_of_requests(problem)
         case Figure.MONEY:
             return min(
-                (price * _least_period(part, watch) for part, price in _subset_problems(problem)),
+                (price * _least_period(part, watch) for part, price in subset_problems(problem)),
                 default=INFINITY,
             )
 
@@ -265,7 +265,7 @@ def _least_period(problem: Problem, watch: SearchWatch) -> float:
     return lower_bound(aggregate(problem)[0] if many else problem, watch)
 
 
-def _subset_problems(problem: Problem) -> Iterator[tuple[Problem, float]]:
+def subset_problems(problem: Problem) -> Iterator[tuple[Problem, float]]:
     """The problem on each set of cards that can run it, and dollars per nanosecond of these."""
     for cards in _subsets(problem):
         devices = tuple(sorted(d for card in cards for d in problem.rooms[card].devices))

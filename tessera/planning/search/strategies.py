@@ -2,7 +2,7 @@
 
 In: a `Problem`. Out: candidates, each by the name of its strategy. A strategy is a class: the word
 that users type, what it needs, and its placements. Data parallelism is no placement but a sharing
-of requests, and tensor parallelism splits steps, which only a fleet prices. A new strategy is one
+of requests, and parts of steps are no placement either (`planning.division`). A new strategy is one
 more class below (docs/developer/errands/objective.md).
 
 The command line takes its words from here, so that what needs NumPy is imported where it is used.
@@ -27,8 +27,8 @@ class Strategy(Word):
     """A way to place steps. `needs`: the message if it has no plan."""
 
     needs: ClassVar[str | None] = None
-    in_plans: ClassVar[bool] = True
-    """Whether `tessc plan` makes plans of this form."""
+    is_divided: ClassVar[bool] = False
+    """Whether its plans divide steps, which `planning.division` does."""
     in_fleets: ClassVar[bool] = True
     """Whether `tessc fleet` considers this strategy for a unit."""
 
@@ -222,10 +222,20 @@ class AttentionStrategy(Strategy):
 
 
 class TensorParallel(Strategy):
-    """Every step split over GPUs of one kind, by tables of measured times."""
+    """Steps in equal parts over equal GPUs; fleets price it by tables of measured times."""
 
     word = "tensor"
-    in_plans = False
+    needs = "it needs several GPUs of one kind, and steps that can be cut"
+    is_divided = True
+
+
+class PartsStrategy(Strategy):
+    """Steps in parts whose shares suit each GPU, beside whole steps and twins."""
+
+    word = "parts"
+    needs = "it needs two GPUs with a link, and steps that can be cut"
+    in_fleets = False
+    is_divided = True
 
 
 class KernelStrategy(Strategy):
@@ -253,13 +263,9 @@ class KernelStrategy(Strategy):
 
 
 SINGLE, DP, LAYERS = Single(), DataParallel(), Layers()
-PHASE, ATTENTION, TENSOR, KERNEL = (
-    PhaseStrategy(),
-    AttentionStrategy(),
-    TensorParallel(),
-    KernelStrategy(),
-)
-PLAN_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.in_plans)
+PHASE, ATTENTION, KERNEL = PhaseStrategy(), AttentionStrategy(), KernelStrategy()
+TENSOR, PARTS = TensorParallel(), PartsStrategy()
+PLAN_STRATEGIES = Strategy.every()
 FLEET_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.in_fleets)
 
 

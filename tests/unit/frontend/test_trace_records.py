@@ -16,7 +16,7 @@ from tessera.frontend.trace.parse_record import record_forms
 from tessera.frontend.trace.records import HIGHEST, LIMITS, RECORDS
 
 # Fields that no name and no key fills: counted, or known from the place of a record.
-ELSEWHERE = {"id", "module", "variants", "span", "name_place", "arch_place"}
+ELSEWHERE = {"id", "ctas", "module", "variants", "span", "name_place", "arch_place"}
 
 
 @pytest.fixture(scope="module")

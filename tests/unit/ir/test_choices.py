@@ -48,10 +48,10 @@ def test_an_objective_is_a_number_of_figures() -> None:
     assert LATENCY.unit.gain(1.0, 2.0) == 0.5
 
 
-def test_tensor_parallelism_is_a_strategy_of_fleets() -> None:
+def test_strategies_of_plans_and_fleets() -> None:
     assert TENSOR in FLEET_STRATEGIES
-    assert TENSOR not in PLAN_STRATEGIES
-    assert {*PLAN_STRATEGIES} - {*FLEET_STRATEGIES} == {"dp"}
+    assert {*PLAN_STRATEGIES} - {*FLEET_STRATEGIES} == {"dp", "parts"}
+    assert [strategy for strategy in PLAN_STRATEGIES if strategy.is_divided] == ["tensor", "parts"]
 
 
 def test_every_end_of_a_search_has_a_text() -> None:

@@ -1,0 +1,226 @@
+"""The way in which each step is done: whole, in parts along an axis, or as twins.
+
+In: a `TraceWays`, and a `Speeds`: what devices and links would do. Out: a way per step, and which
+steps in parts must be cut at the same place.
+
+The steps are followed in order, and for every buffer the grains that each side holds. A step in
+parts takes as long as if every device had the share that suits it; bytes that a side needs and does
+not hold are an exchange. A beam of the best states goes on; states that hold the same bytes of
+buffers that are still needed are one. Bytes of a state that no step has touched yet are wherever
+the first step that touches them runs: their homes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from tessera.ir.program.program import Role
+from tessera.planning.division.ways import StepWay, StepWays, Times, TraceWays, last_uses
+
+_BEAM = 12
+Sides = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Devices in the order of their speed, and an exchange between them.
+
+    `is_eager`: whatever can be cut is cut, as if exchanges and small parts cost nothing.
+    """
+
+    devices: tuple[int, ...]
+    exchange_ns: float
+    ns_per_byte: float
+    is_eager: bool = False
+
+    def whole_ns(self, times: Times) -> float | None:
+        """The time of a whole step on the first device."""
+        return times[self.devices[0]]
+
+    def twin_ns(self, times: Times) -> float | None:
+        """The time until the last twin is done."""
+        own = [times[device] for device in self.devices]
+        return max((ns for ns in own if ns is not None), default=None) if None not in own else None
+
+    def parts_ns(self, step: StepWays, way: StepWay) -> float | None:
+        """The time of the parts if all devices end at the same moment."""
+        rates = beginnings = 0.0
+        for device in self.devices:
+            line = part_line(step, way, device)
+            if line is None:
+                return None
+            fixed, slope = (0.0, step.ns[device] or 0.0) if self.is_eager else line
+            rates += 1.0 / max(slope, 1e-3)
+            beginnings += fixed / max(slope, 1e-3)
+        return (1.0 + beginnings) / rates
+
+    def exchanged_ns(self, missing: Sequence[int]) -> float:
+        """The time of an exchange in which each side lacks so many bytes."""
+        if not any(missing) or self.is_eager:
+            return 0.0
+        others = 2.0 * (len(self.devices) - 1) / len(self.devices)
+        return self.exchange_ns + max(missing) * others * self.ns_per_byte
+
+
+def part_line(step: StepWays, way: StepWay, device: int) -> tuple[float, float] | None:
+    """The time of a part on a device: a fixed time, and one that grows with the share."""
+    whole, part = step.ns[device], way.ns[device]
+    if whole is None or part is None:
+        return None
+    slope = max(0.0, (whole - part) / (1.0 - way.first_share))
+    slope = min(slope, part / way.first_share)
+    return max(0.0, whole - slope), slope
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """The best way to get here: where bytes are, the time, and the last way with those before."""
+
+    ns: float
+    held: dict[int, Sides]
+    came: _Came | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Came:
+    way: StepWay
+    before: _Came | None
+
+
+def choose_ways(
+    trace: TraceWays, speeds: Speeds, *, barred: Collection[int] = ()
+) -> tuple[StepWay, ...] | None:
+    """A way for each step; those in `barred` are not cut. None if some step has no way."""
+    last = last_uses(trace.steps)
+    beam = [_Reached(0.0, _first_held(trace), None)]
+    for number, step in enumerate(trace.steps):
+        reached: dict[object, _Reached] = {}
+        priced = [
+            (way, ns)
+            for way in step.ways
+            if (ns := _own_ns(step, way, speeds)) is not None
+            and not (way.axis is not None and number in barred)
+        ]
+        ended = [buffer for buffer, end in last.items() if end == number]
+        for state in beam:
+            for way, ns in priced:
+                held, missing = moved(trace, state.held, way)
+                total = state.ns + ns + speeds.exchanged_ns(missing)
+                for buffer in ended:
+                    held.pop(buffer, None)
+                key = frozenset(held.items())
+                if key not in reached or total < reached[key].ns:
+                    reached[key] = _Reached(total, held, _Came(way, state.came))
+        beam = sorted(reached.values(), key=lambda state: state.ns)[:_BEAM]
+    return _ways_of(beam[0].came) if beam else None
+
+
+def _own_ns(step: StepWays, way: StepWay, speeds: Speeds) -> float | None:
+    if way.axis is not None:
+        return speeds.parts_ns(step, way)
+    return speeds.twin_ns(step.ns) if way.is_twin else speeds.whole_ns(step.ns)
+
+
+def _first_held(trace: TraceWays) -> dict[int, Sides]:
+    """Inputs can go to both sides; nothing else is anywhere yet."""
+    return {
+        buffer: (full, full)
+        for buffer, sizes in trace.sizes.items()
+        if trace.program.buffers[buffer].role is Role.INPUT
+        for full in ((1 << len(sizes)) - 1,)
+    }
+
+
+def moved(
+    trace: TraceWays, before: dict[int, Sides], way: StepWay
+) -> tuple[dict[int, Sides], tuple[int, int]]:
+    """The bytes that each side holds after a step, and those that it lacked before it."""
+    held = dict(before)
+    missing = [0, 0]
+    for side, touch in enumerate(way.sides):
+        if touch is None:
+            continue
+        for buffer, mask in touch.needs:
+            own = held.get(buffer, (0, 0))
+            lacked = mask & ~own[side]
+            if lacked & own[1 - side]:
+                missing[side] += _bytes(trace.sizes[buffer], lacked & own[1 - side])
+            if lacked:
+                held[buffer] = _with(own, side, own[side] | mask)
+    written = [dict(touch.writes) if touch is not None else {} for touch in way.sides]
+    for buffer in dict.fromkeys((*written[0], *written[1])):
+        own = held.get(buffer, (0, 0))
+        first, second = (written[side].get(buffer, 0) for side in (0, 1))
+        held[buffer] = (
+            (own[0] | first) & ~(second & ~first),
+            (own[1] | second) & ~(first & ~second),
+        )
+    return held, (missing[0], missing[1])
+
+
+def _with(sides: Sides, side: int, mask: int) -> Sides:
+    return (mask, sides[1]) if side == 0 else (sides[0], mask)
+
+
+def _bytes(sizes: Sequence[int], mask: int) -> int:
+    return sum(size for grain, size in enumerate(sizes) if mask >> grain & 1)
+
+
+def _ways_of(came: _Came | None) -> tuple[StepWay, ...]:
+    ways = []
+    while came is not None:
+        ways.append(came.way)
+        came = came.before
+    return tuple(reversed(ways))
+
+
+def joined_steps(trace: TraceWays, ways: Sequence[StepWay]) -> Iterator[tuple[int, int]]:
+    """Pairs of steps in parts of which one reads what the same part of the other left.
+
+    Only bytes that one side alone holds join steps. Steps that read what was exchanged are free to
+    be cut elsewhere. The step that first touches bytes of a state also says where they are.
+    """
+    held = _first_held(trace)
+    makers = {buffer: [-1] * len(sizes) for buffer, sizes in trace.sizes.items()}
+    for number, way in enumerate(ways):
+        before = held
+        held, _ = moved(trace, held, way)
+        fresh: dict[int, int] = {}
+        for touch in way.sides:
+            for buffer, mask in touch.needs if touch is not None else ():
+                first, second = before.get(buffer, (0, 0))
+                fresh[buffer] = fresh.get(buffer, 0) | mask & ~(first | second)
+            for buffer, mask in touch.writes if touch is not None else ():
+                fresh[buffer] = fresh.get(buffer, 0) | mask
+        if way.axis is not None:
+            for buffer, alone in _alone(trace, before, way):
+                for maker in dict.fromkeys(_chosen(makers[buffer], alone)):
+                    if maker >= 0:
+                        yield maker, number
+        for buffer, mask in fresh.items():
+            makers[buffer] = [
+                (number if way.axis is not None else -1) if mask >> grain & 1 else maker
+                for grain, maker in enumerate(makers[buffer])
+            ]
+
+
+def _chosen(makers: Sequence[int], mask: int) -> Iterator[int]:
+    return (maker for grain, maker in enumerate(makers) if mask >> grain & 1)
+
+
+def _alone(trace: TraceWays, held: dict[int, Sides], way: StepWay) -> Iterator[tuple[int, int]]:
+    """The bytes of buffers that a part of a step uses and its side alone holds."""
+    used: dict[int, list[int]] = {}
+    for side, touch in enumerate(way.sides):
+        if touch is None:
+            continue
+        for buffer, mask in touch.needs:
+            used.setdefault(buffer, [0, 0])[side] |= mask
+        for buffer, mask in touch.writes:
+            if trace.program.buffers[buffer].role is Role.STATE:
+                used.setdefault(buffer, [0, 0])[side] |= mask
+    for buffer, (first, second) in used.items():
+        own = held.get(buffer, (0, 0))
+        if not (first & ~own[0] & own[1] or second & ~own[1] & own[0]):  # else exchanged
+            yield buffer, (first & own[0] & ~own[1]) | (second & own[1] & ~own[0])

@@ -1,0 +1,247 @@
+"""Promises of divided plans: their programs are analysed, priced, lowered and simulated.
+
+In: a `PlanSetting` and the numbers of slots and sequences. Out: a `DividedPlans`: promises, and a
+bound on all plans, divided or not.
+
+The bound lets every step that may be cut use all devices at once: its time is that of shares which
+end together, at the best time per share that the whole or a half of it reaches. Exchanges are free
+in it, and so are weights and states of which no device has to hold more than its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.objectives import Figure, Objective, PlanFigures
+from tessera.ir.plan.costs import Barred, Cost, Costs
+from tessera.ir.plan.division import Division, parts_of
+from tessera.ir.program.program import Program
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.division.divide import divide
+from tessera.planning.bound.class_model import class_bound
+from tessera.planning.division.proposals import (
+    Proposal,
+    Shares,
+    equal_on_equal_cards,
+    find_proposals,
+)
+from tessera.planning.division.ways import StepWays, TraceWays, find_ways
+from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting, lowering_of
+from tessera.planning.given.setting_problem import build_problem, packed_slot_bytes
+from tessera.planning.prices.durations import trace_costs
+from tessera.planning.problem.problem import INFINITY, Problem
+from tessera.planning.promise.promise import Promise, promise
+from tessera.planning.search.candidates import candidate_of
+from tessera.planning.search.latency import bound_of_requests
+from tessera.planning.search.plans import subset_problems
+from tessera.planning.search.strategies import PARTS, TENSOR, Strategy
+
+_MOST_SIMULATED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DividedPlans:
+    """Promises of divided plans, and a bound on all plans, in the unit of the objective."""
+
+    promises: tuple[Promise, ...]
+    bound: float
+
+
+class Divider:
+    """The divided plans of a setting; what does not depend on slots is found once."""
+
+    def __init__(self, setting: PlanSetting) -> None:
+        self.setting = setting
+        self._estimates: dict[int, Costs] = {}
+        self._traces: list[TraceWays] | None = None
+
+    @property
+    def traces(self) -> list[TraceWays]:
+        """The ways to do each step of each trace."""
+        if self._traces is None:
+            self._traces = [
+                find_ways(trace.program, trace.graph, costs, partial(self.priced, number))
+                for number, (trace, costs) in enumerate(
+                    zip(self.setting.traces, self.setting.costs, strict=True)
+                )
+            ]
+        return self._traces
+
+    def plans(self, attempt: Attempt) -> DividedPlans:
+        """The divided plans for the slots of an attempt; of the form that the user asks for."""
+        slots, lanes = attempt.slots, attempt.lanes
+        objective, form = self.setting.options.aim, self.setting.options.form
+        wanted: list[tuple[Strategy, Shares | None, int]] = [
+            (PARTS, None, _MOST_SIMULATED),
+            (TENSOR, equal_on_equal_cards(self.setting.machine), 1),
+        ]
+        made = []
+        for strategy, fixed, most in wanted:
+            if form is None or form == strategy:
+                made += self.promised(strategy, slots, lanes, objective, fixed, most)
+        if not made and form == PARTS:
+            made = self.promised(PARTS, slots, lanes, objective, None, 1, is_eager=True)
+        return DividedPlans(tuple(made), self.bound(slots, lanes, objective))
+
+    def promised(
+        self,
+        strategy: str,
+        slots: int,
+        lanes: int,
+        objective: Objective,
+        fixed: Shares | None,
+        most: int,
+        *,
+        is_eager: bool = False,
+    ) -> list[Promise]:
+        """Promises with the best shares, or with fixed ones; `most` of them, best first."""
+        setting = self.setting
+        proposals = find_proposals(
+            self.traces,
+            [trace.planned.share for trace in setting.traces],
+            setting.machine,
+            is_rate=objective.is_rate,
+            lanes=lanes,
+            slot_bytes=packed_slot_bytes(setting) * slots,
+            fixed=fixed,
+            is_eager=is_eager,
+        )
+        made = []
+        for proposal in proposals[:most]:
+            divided = self.divided(proposal)
+            planning = build_problem(divided, slots, lanes, is_placed=True)
+            parts = tuple((placement, 1.0) for placement in proposal.replicas)
+            candidate = candidate_of(planning.problem, strategy, parts)
+            if candidate.period_ns < INFINITY:
+                attempt = Attempt(slots=slots, lanes=lanes, planning=planning)
+                made.append(_with_memory(promise(divided, attempt, candidate, objective)))
+        return sorted(made, key=lambda one: one.chosen.value(objective))
+
+    def divided(self, proposal: Proposal) -> PlanSetting:
+        """The setting with the divided traces of a proposal."""
+        traces = tuple(map(divided_trace, self.setting.traces, proposal.divisions))
+        costs = tuple(
+            self.priced(number, trace.program, trace.graph, trace.planned.division)
+            for number, trace in enumerate(traces)
+        )
+        return replace(self.setting, traces=traces, costs=costs, lowering=lowering_of(traces))
+
+    def priced(
+        self, number: int, program: Program, graph: KernelGraph, division: Division
+    ) -> Costs:
+        """The costs of a divided trace.
+
+        A part is estimated like any launch. Where the whole has another time than its estimate, as
+        in a profile, the part's changes by the same factor; a device that may not run the whole
+        runs no part.
+        """
+        setting = self.setting
+        trace = replace(setting.traces[number], program=program, graph=graph)
+        costs = trace_costs(trace, setting.machine, setting.options, ())
+        if number not in self._estimates:
+            self._estimates[number] = trace_costs(
+                setting.traces[number], setting.machine, setting.options, ()
+            )
+        known, estimated = setting.costs[number].steps, self._estimates[number].steps
+        return Costs(
+            tuple(
+                replace(
+                    step,
+                    on_device=tuple(
+                        map(
+                            _like_whole,
+                            step.on_device,
+                            known[part.origin].on_device,
+                            estimated[part.origin].on_device,
+                        )
+                    ),
+                )
+                for step, part in zip(costs.steps, parts_of(len(known), division), strict=True)
+            )
+        )
+
+    def bound(self, slots: int, lanes: int, objective: Objective) -> float:
+        """A bound on all plans: each step at its least time per share, on any devices."""
+        problem = build_problem(self.setting, slots, lanes).problem
+        single = problem if problem.detail is None else problem.detail.problem
+        steps = [step for trace in self.traces for step in trace.steps]
+        devices = range(len(single.devices))
+        shared = replace(
+            single,
+            tasks=tuple(
+                replace(task, ns=tuple(step.least_ns(device) for device in devices))
+                for task, step in zip(single.tasks, steps, strict=True)
+            ),
+        )
+        figures = {figure: _least_figure(figure, shared, steps) for figure in objective.figures}
+        return objective.value(
+            PlanFigures(
+                period_ns=figures.get(Figure.PERIOD, 0.0),
+                latency_ns=figures.get(Figure.LATENCY, 0.0),
+                usd_per_request=figures.get(Figure.MONEY, 0.0),
+            )
+        )
+
+
+def _with_memory(made: Promise) -> Promise:
+    """The promise with the memory of its launch programs: its problem counts none."""
+    machine = made.setting.machine
+    card_of = {device.name: int(device.card) for device in machine.devices}
+    taken = [0] * len(machine.cards)
+    for replica in made.simulated.replicas:
+        for area in replica.lowered.areas:
+            taken[card_of[area.device]] += area.bytes * area.count
+    chosen = replace(made.chosen, memory=tuple(taken))
+    return replace(made, simulated=replace(made.simulated, candidate=chosen))
+
+
+def _least_figure(figure: Figure, problem: Problem, steps: Sequence[StepWays]) -> float:
+    match figure:
+        case Figure.PERIOD:
+            return class_bound(problem, None)
+        case Figure.LATENCY:
+            return bound_of_requests(_as_one_device(problem, steps))
+        case Figure.MONEY:
+            priced = (price * class_bound(part, None) for part, price in subset_problems(problem))
+            return min(priced, default=INFINITY)
+
+
+def _as_one_device(problem: Problem, steps: Sequence[StepWays]) -> Problem:
+    """The problem on one device that does each step as fast as all devices together can."""
+    return Problem(
+        devices=("all",),
+        tasks=tuple(
+            replace(task, ns=(_together(task.ns, can_be_cut=step.can_be_cut),))
+            for task, step in zip(problem.tasks, steps, strict=True)
+        ),
+        tensors=problem.tensors,
+    )
+
+
+def _together(times: Sequence[float | None], *, can_be_cut: bool) -> float | None:
+    known = [max(ns, 1e-3) for ns in times if ns is not None]
+    if not can_be_cut or not known:
+        return min(known, default=None)
+    return 1.0 / sum(1.0 / ns for ns in known)
+
+
+def _like_whole(part: Cost, whole: Cost, estimate: Cost) -> Cost:
+    """The cost of a part of a step whose whole has another cost than its estimate."""
+    if isinstance(part, Barred) or isinstance(whole, Barred):
+        return whole if isinstance(whole, Barred) else part
+    if isinstance(estimate, Barred) or whole == estimate:
+        return part
+    factor = whole.ns / max(estimate.ns, 1e-3)
+    return replace(whole, ns=part.ns * factor, beside=None, alone_ns=None, quiet_ns=None)
+
+
+def divided_trace(trace: LoadedTrace, division: Division) -> LoadedTrace:
+    """A trace with its division, and the program and graph of it."""
+    program = divide(trace.program, division)
+    graph = AnalysisManager(program).get(Dependences).graph
+    planned = replace(trace.planned, division=division)
+    return replace(trace, planned=planned, program=program, graph=graph)

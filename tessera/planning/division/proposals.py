@@ -1,0 +1,295 @@
+"""Proposals: divisions of all traces for groups of devices, with an estimate of their time.
+
+In: a `PlanSetting`. Out: `Proposal`s, the most promising first: for each trace a division and the
+device of every step of the divided trace.
+
+For a group of devices, each step gets a way (`choose_ways`), chains follow (`chains`), and each
+device gets its share of every class of chains (`shares`). A chain without at least two units stays
+whole, and the ways are chosen again. Shares can also be fixed, as people fix them who have no
+planner: equal on equal cards, by memory, or by memory bandwidth.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tessera.ir.plan.division import Division
+from tessera.ir.plan.machine import Machine
+from tessera.planning.division.chains import (
+    DividedWays,
+    ShareClass,
+    division_of,
+    find_classes,
+    whole_bytes,
+    whole_ns,
+)
+from tessera.planning.division.choose_ways import Speeds, choose_ways, moved
+from tessera.planning.division.shares import Counts, best_shares
+from tessera.planning.division.ways import TraceWays
+from tessera.planning.problem.plan_problem import RESERVED_BYTES
+
+_MOST_ROUNDS = 4
+_MOST_GROUPS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A division of each trace, and the devices of its steps in every replica.
+
+    `ns` estimates a request, or the time of the busiest device per request of the plan.
+    """
+
+    divisions: tuple[Division, ...]
+    replicas: tuple[tuple[int, ...], ...]
+    ns: float
+
+
+Shares = Callable[[Sequence[int]], Sequence[float] | None]
+"""Fixed shares for a group of devices; None if the rule does not apply to them."""
+
+
+def equal_on_equal_cards(machine: Machine) -> Shares:
+    """Equal shares, where all cards are of one kind."""
+
+    def shares(group: Sequence[int]) -> Sequence[float] | None:
+        kinds = {(machine.gpu_of(machine.devices[d]).key, machine.devices[d].sms) for d in group}
+        return [1.0] * len(group) if len(kinds) == 1 else None
+
+    return shares
+
+
+def by_memory(machine: Machine) -> Shares:
+    """Shares by the memory of the cards."""
+    return lambda group: [float(machine.cards[machine.devices[d].card].memory_bytes) for d in group]
+
+
+def by_bandwidth(machine: Machine) -> Shares:
+    """Shares by the memory bandwidth of the cards."""
+    return lambda group: [machine.gpu_of(machine.devices[d]).memory_bandwidth for d in group]
+
+
+def find_proposals(
+    traces: Sequence[TraceWays],
+    rates: Sequence[float],
+    machine: Machine,
+    *,
+    is_rate: bool,
+    lanes: int,
+    slot_bytes: int,
+    fixed: Shares | None = None,
+    is_eager: bool = False,
+) -> list[Proposal]:
+    """The proposals for all groups of devices, the shortest estimate first.
+
+    With `fixed` shares or `is_eager`, whatever can be cut is cut.
+    """
+    proposals = []
+    for group, *copies in groups_of(machine, deals=is_rate):
+        speeds = speeds_of(traces, machine, group)
+        if speeds is None or (fixed is not None and fixed(speeds.devices) is None):
+            continue
+        speeds = replace(speeds, is_eager=is_eager or fixed is not None)
+        proposal = _propose(
+            traces,
+            rates,
+            machine,
+            speeds,
+            is_rate=is_rate,
+            lanes=lanes,
+            slot_bytes=slot_bytes,
+            fixed=fixed,
+        )
+        if proposal is not None:
+            proposals.append(_with_copies(proposal, group, copies) if copies else proposal)
+    return sorted(proposals, key=lambda proposal: proposal.ns)
+
+
+Group = tuple[int, ...]
+
+
+def groups_of(machine: Machine, *, deals: bool) -> Iterator[tuple[Group, ...]]:
+    """Groups of two devices or more; of devices that are alike, only the number matters.
+
+    With `deals`, also all devices dealt to several groups that are alike, one per replica.
+    """
+    alike: dict[object, list[int]] = {}
+    for device in machine.devices:
+        key = (machine.gpu_of(device).key, device.sms, machine.cards[device.card].memory_bytes)
+        alike.setdefault(key, []).append(int(device.id))
+    kinds = list(alike.values())
+    counts = itertools.product(*(_counts(len(kind)) for kind in kinds))
+    groups = (
+        tuple(d for kind, n in zip(kinds, chosen, strict=True) for d in kind[:n])
+        for chosen in counts
+    )
+    several = sorted((g for g in groups if len(g) > 1), key=lambda g: (-len(g), g))
+    yield from ((group,) for group in several[:_MOST_GROUPS])
+    for number in range(2, max(map(len, kinds)) + 1) if deals else ():
+        if all(len(kind) % number == 0 for kind in kinds):
+            dealt = tuple(
+                tuple(d for kind in kinds for d in _share_of(kind, number, at))
+                for at in range(number)
+            )
+            if len(dealt[0]) > 1:
+                yield dealt
+
+
+def _share_of(kind: Sequence[int], number: int, at: int) -> Sequence[int]:
+    size = len(kind) // number
+    return kind[at * size : (at + 1) * size]
+
+
+def _with_copies(proposal: Proposal, group: Group, copies: Sequence[Group]) -> Proposal:
+    """The proposal with more replicas, on groups that are like its own."""
+    (places,) = proposal.replicas
+    more = tuple(
+        tuple(dict(zip(group, copy, strict=True))[device] for device in places) for copy in copies
+    )
+    return replace(proposal, replicas=(places, *more), ns=proposal.ns / (1 + len(copies)))
+
+
+def _counts(most: int) -> list[int]:
+    """None, powers of two, and all."""
+    return sorted({0, most, *(1 << n for n in range(most.bit_length()) if 1 << n <= most)})
+
+
+def speeds_of(traces: Sequence[TraceWays], machine: Machine, group: Sequence[int]) -> Speeds | None:
+    """The devices of a group, the fastest first, and the slowest link among them."""
+    between = [link for link in machine.links if {int(link.source), int(link.target)} <= set(group)]
+    if len(between) < len(group) * (len(group) - 1):
+        return None
+
+    def total(device: int) -> float:
+        times = (step.ns[device] for trace in traces for step in trace.steps)
+        return sum(ns if ns is not None else 1e12 for ns in times)
+
+    return Speeds(
+        devices=tuple(sorted(group, key=lambda device: (total(device), device))),
+        exchange_ns=max(link.latency_ns for link in between) + 2 * machine.transfer_ns,
+        ns_per_byte=1e9 / min(link.bytes_per_second for link in between),
+    )
+
+
+def _propose(
+    traces: Sequence[TraceWays],
+    rates: Sequence[float],
+    machine: Machine,
+    speeds: Speeds,
+    *,
+    is_rate: bool,
+    lanes: int,
+    slot_bytes: int,
+    fixed: Shares | None,
+) -> Proposal | None:
+    chosen = _chosen_ways(traces, rates, speeds)
+    if chosen is None:
+        return None
+    divided, classes = chosen
+    if not classes:
+        return None
+    classes = [_on(kind, speeds.devices) for kind in classes]
+    held = whole_bytes(divided, speeds.devices, lanes)
+    room = [
+        float(machine.cards[machine.devices[d].card].memory_bytes - RESERVED_BYTES - slot_bytes)
+        - own
+        for d, own in zip(speeds.devices, held, strict=True)
+    ]
+    whole = whole_ns(divided, speeds.devices)
+    if fixed is None:
+        counts = best_shares(classes, whole, room, is_rate=is_rate, lanes=lanes)
+    else:
+        counts = _fixed_counts(classes, fixed(speeds.devices) or ())
+    if counts is None:
+        return None
+    made = []
+    for number, own in enumerate(divided):
+        if (division := division_of(own, number, classes, counts, speeds.devices)) is None:
+            return None
+        made.append(division)
+    return Proposal(
+        divisions=tuple(division for division, _ in made),
+        replicas=(tuple(device for _, places in made for device in places),),
+        ns=_estimate(divided, classes, counts, whole, speeds, is_rate=is_rate),
+    )
+
+
+def _chosen_ways(
+    traces: Sequence[TraceWays], rates: Sequence[float], speeds: Speeds
+) -> tuple[list[DividedWays], list[ShareClass]] | None:
+    """Ways whose chains all have units to deal."""
+    barred: list[set[int]] = [set() for _ in traces]
+    for _ in range(_MOST_ROUNDS):
+        divided = []
+        for trace, rate, own in zip(traces, rates, barred, strict=True):
+            ways = choose_ways(trace, speeds, barred=own)
+            if ways is None:
+                return None
+            divided.append(DividedWays(trace, ways, rate))
+        classes = find_classes(divided, len(traces[0].steps[0].ns))
+        short = [kind for kind in classes if kind.units < 2]
+        if not short:
+            return divided, classes
+        for kind in short:
+            for chain in kind.chains:
+                for number, step in chain:
+                    barred[number].add(step)
+    return None
+
+
+def _on(kind: ShareClass, devices: Sequence[int]) -> ShareClass:
+    """The class with times for these devices only."""
+    return ShareClass(
+        chains=kind.chains,
+        units=kind.units,
+        fixed_ns=tuple(kind.fixed_ns[d] for d in devices),
+        ns=tuple(kind.ns[d] for d in devices),
+        bytes=kind.bytes,
+        lane_bytes=kind.lane_bytes,
+    )
+
+
+def _fixed_counts(classes: Sequence[ShareClass], shares: Sequence[float]) -> Counts:
+    """Whole units nearest to given shares, by largest remainder."""
+    counts = []
+    for kind in classes:
+        exact = [kind.units * share / sum(shares) for share in shares]
+        row = [int(value) for value in exact]
+        order = sorted(range(len(row)), key=lambda d: (row[d] - exact[d], d))
+        for device in order[: kind.units - sum(row)]:
+            row[device] += 1
+        counts.append(tuple(row))
+    return tuple(counts)
+
+
+def _estimate(
+    divided: Sequence[DividedWays],
+    classes: Sequence[ShareClass],
+    counts: Counts,
+    whole: Sequence[float],
+    speeds: Speeds,
+    *,
+    is_rate: bool,
+) -> float:
+    """The time of a request with its exchanges, or of the busiest device."""
+    loads = list(whole)
+    request = max(whole)
+    for kind, row in zip(classes, counts, strict=True):
+        parts = [
+            kind.fixed_ns[d] + kind.ns[d] * n / kind.units if n else 0.0 for d, n in enumerate(row)
+        ]
+        request += len(kind.chains) * max(parts)
+        loads = [load + len(kind.chains) * ns for load, ns in zip(loads, parts, strict=True)]
+    return (
+        max(loads) if is_rate else request + sum(map(_exchanges, divided, itertools.repeat(speeds)))
+    )
+
+
+def _exchanges(own: DividedWays, speeds: Speeds) -> float:
+    held: dict[int, tuple[int, int]] = {}
+    total = 0.0
+    for way in own.ways:
+        held, missing = moved(own.trace, held, way)
+        total += speeds.exchanged_ns(missing)
+    return total * own.rate
