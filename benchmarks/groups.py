@@ -148,6 +148,7 @@ RUNNING = (
     Run("running.cuda_overhead out/gpu/overhead", GPU),
     Run("running.cuda_pipeline out/gpu/pipeline", GPU),
     Run("running.exchange_ways -o out/gpu/exchange_ways.json", GPU),
+    Run("running.divided_h200 -o out/gpu/divided_h200.json", GPU),
 )
 GAIN = (
     Run("gain.bound benchmarks/results/gain_real_inputs.tar.xz -o out/gain_bound.json"),

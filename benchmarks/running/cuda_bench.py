@@ -36,10 +36,10 @@ class BenchModel(Protocol):
     def graphs(self) -> tuple[KernelGraph, ...]:
         """What depends on what in each."""
 
-    def weights(self) -> dict[str, Bytes]:
+    def weights(self) -> Mapping[str, Bytes]:
         """By buffer."""
 
-    def states(self, lane: int) -> dict[str, Bytes]:
+    def states(self, lane: int) -> Mapping[str, Bytes]:
         """What a lane begins with, by buffer."""
 
     def inputs(self, trace: int, request: int) -> dict[str, Bytes]:

@@ -32,7 +32,7 @@ import threading
 import time
 from typing import Any
 
-from benchmarks.running.cuda_bench import WHOLE, facts, on_one, served, start, write
+from benchmarks.running.cuda_bench import WHOLE, BenchModel, facts, on_one, served, start, write
 from benchmarks.running.cuda_models import CudaModel, Sizes, build
 from tessera.backend.cuda.backend import CudaBackend
 from tessera.backend.cuda.enqueue import Enqueuer
@@ -142,7 +142,7 @@ def replay(backend: CudaBackend, graphs: list[tuple[Any, Any]], count: int) -> f
     return (time.perf_counter() - begun) / count * 1e6
 
 
-def serve(dispatcher: Dispatcher, model: CudaModel, slots: int, count: int) -> dict[str, float]:
+def serve(dispatcher: Dispatcher, model: BenchModel, slots: int, count: int) -> dict[str, float]:
     """Microseconds per request in the steady state, and processor time of both threads."""
     inputs = model.inputs(0, 0)
     clock = time.pthread_getcpuclockid(dispatcher.collector.thread.ident or 0)
