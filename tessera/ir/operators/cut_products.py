@@ -98,11 +98,11 @@ def merged(bound: Bound) -> NamedDims:
 
     A weight is inputs by results, or all are results by inputs; biases stand beside or after them.
     """
-    lead, inner = bound.shape("input")[:-1], bound.shape("input")[-1]
+    lead, inner = bound.shape("input")[:-1], (bound.shape("input") or (0,))[-1]
     rows = ("rows",) if len(lead) == 1 else numbered(lead)
     results = [operand.shape for _, operand in bound.writes]
     given = bound.operands("weights")
-    if any(shape[:-1] != lead for shape in results):
+    if any(not shape or shape[:-1] != lead for shape in results):
         return uncut("the shapes of its operands are not those of products")(bound)
     widths = [shape[-1] for shape in results]
     weights = [operand for operand in given if len(operand.shape) == 2]
@@ -221,12 +221,14 @@ def normalised(bound: Bound) -> NamedDims:
 def fused_norm(bound: Bound) -> NamedDims:
     """A norm along the last dimension, of a sum or not."""
     shape = bound.shape("input")
-    if any(operand.shape != shape for _, operand in bound.writes) or not shape:
+    added = bound.shape("residual") if bound.has("residual") else ()
+    made = {operand.shape for _, operand in bound.writes}
+    if made != {shape} or not max(len(added), 1) <= len(shape):
         return uncut("the shapes of its operands are not those of a norm")(bound)
     names = numbered(shape)
     reads = {"input": names}
     if bound.has("residual"):
-        reads["residual"] = spread(bound.shape("residual"), names, shape)
+        reads["residual"] = spread(added, names, shape)
     return named(bound, reads, written(bound, names), kept={names[-1]: ALONG})
 
 
@@ -284,19 +286,19 @@ def rotary(bound: Bound) -> NamedDims:
     """Each tensor is turned by the same angles; tensors are cut in the same proportion."""
     made = [operand.shape for _, operand in bound.writes]
     given = [operand.shape for operand in bound.operands("tensors")]
-    if given != made or not made[0] or any(len(shape) != len(made[0]) for shape in made):
+    ranks = {len(shape) for shape in made}
+    most = max(len(bound.shape(name)) for name in ("cos", "sin"))
+    if given != made or len(ranks) > 1 or not max(most, 1) <= len(made[0]):
         return uncut("the shapes of its operands are not those of tensors that are turned")(bound)
     names = numbered(made[0])
     angles = {name: bound.shape(name) for name in ("cos", "sin")}
     kept = {names[-1]: ALONG}
     for axis, name in enumerate(names):
         sizes = {shape[axis] for shape in made}
-        ahead = len(names) - axis
-        if len(sizes) > 1 and any(
-            shape[-ahead:][:1] not in ((), (1,)) for shape in angles.values()
-        ):
+        turned = {(1,) * (len(names) - len(shape)) + shape for shape in angles.values()}
+        if len(sizes) > 1 and any(shape[axis] != 1 for shape in turned):
             kept[name] = "tensors of other sizes share the angles along it"
-    result = named(
+    return named(
         bound,
         {name: spread(shape, names, made[0]) for name, shape in angles.items()}
         | {"tensors": names},
@@ -304,4 +306,3 @@ def rotary(bound: Bound) -> NamedDims:
         units={name: gcd(*(shape[axis] for shape in made)) for axis, name in enumerate(names)},
         kept=kept,
     )
-    return result

@@ -73,7 +73,7 @@ def call_cuts(call: LibraryCall) -> CallCuts:
         if reason is None:
             reason = _misfit(call, dims, axis, extent)
         units = dict(dims.units).get(axis, extent)
-        if reason is None and units < 2:
+        if reason is None and min(units, extent) < 2:
             reason = Wording(f"it cannot be divided: {extent} elements in {units} pieces")
         if reason is None:
             axes.append(CallAxis(axis, extent, extent // units))
