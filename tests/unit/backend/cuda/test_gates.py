@@ -1,6 +1,6 @@
 """Random gates in random models: every request gets through, and the bytes are the same.
 
-In all ways a request is run: as a graph, call by call, as calls since the driver refuses to capture
+In all ways a request is run: as a graph, in rows of graphs, call by call, as calls since the driver refuses to capture
 a gate, with and without a timeline, on slices and GPUs, on one hardware queue, and with several
 requests queued up in a slot.
 """
@@ -67,7 +67,11 @@ def run(seed: int) -> bool:
         timeline=rng.random() < 0.5,
         throttle_bytes_per_s=rng.choice([None, 1e6]),
     )
-    cuda = CudaOptions(graphs=rng.random() < 0.6, depth=rng.choice([None, 1, 2, 4]))
+    cuda = CudaOptions(
+        graphs=rng.random() < 0.6,
+        depth=rng.choice([None, 1, 2, 4]),
+        spanning=rng.choice([None, True, False]),
+    )
     lanes, traces = model.lowered.lanes, len(model.traces)
     asks = [Ask(i, rng.randrange(traces), rng.randrange(lanes)) for i in range(rng.randint(3, 12))]
     wanted = expected(model, asks)
