@@ -1,8 +1,8 @@
 """Random gates in random models: every request gets through, and the bytes are the same.
 
-In all ways a request is run: as a graph, in rows of graphs, call by call, as calls since the driver refuses to capture
-a gate, with and without a timeline, on slices and GPUs, on one hardware queue, and with several
-requests queued up in a slot.
+In all ways a request is run: as a graph, in rows of graphs, call by call, as calls since the driver
+refuses to capture a gate, with and without a timeline, on slices and GPUs, on one hardware queue,
+and with several requests queued up in a slot.
 """
 
 from __future__ import annotations
