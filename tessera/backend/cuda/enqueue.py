@@ -118,11 +118,11 @@ class Enqueuer:
         self._captured = captured
         self._served = parts.model.traces[trace]
         self._priorities = parts.priorities[trace]
-        self._present: set[tuple[str, BufferId]] = set()
+        self._present: dict[tuple[str, BufferId], set[Queue]] = {}
         self._work: tuple[Work, ...] = tuple(self._served.program.work())
-        self._gate_step = next(
-            lowered.gate for lowered in parts.model.lowered.traces if lowered.trace == trace
-        )
+        lowered = next(own for own in parts.model.lowered.traces if own.trace == trace)
+        self._gate_step = lowered.gate
+        self._moved = {transfer.buffer for transfer in lowered.transfers}
 
     @property
     def timed(self) -> list[Timed]:
@@ -225,7 +225,10 @@ class Enqueuer:
                 raise AssertionError(action)
 
     def _move_in(self, action: Action, side: ComparedSide) -> None:
-        """Write a pattern into each buffer whose first use is this action."""
+        """Write a pattern into each buffer whose first use is this action.
+
+        Another queue may use other bytes of the buffer next, and waits for the pattern.
+        """
         used: list[tuple[str, Queue, BufferId]] = []
         match action:
             case Do(device, Run(number)):
@@ -243,10 +246,18 @@ class Enqueuer:
             place = places.get((self._trace, device, own))
             filled = self._served.program.buffers[own]
             is_here = place is not None and place.kind is AreaKind.SLOT
-            is_new = is_here and filled.role is not Role.WEIGHT
-            if is_new and (device, own) not in self._present:
-                self._present.add((device, own))
+            if not is_here or filled.role is Role.WEIGHT:
+                continue
+            queues = self._present.setdefault((device, own), set())
+            if not queues:
                 self._write_pattern(device, queue, filled, side)
+            if own in self._moved and queue not in queues:
+                written = self.writer.event(device, "pattern", self.writer.slot, int(own))
+                if queues:
+                    self.writer.wait(device, queue, written)
+                else:
+                    self.writer.record(device, queue, written)
+            queues.add(queue)
 
     def _write_pattern(self, device: str, queue: Queue, buffer: Buffer, side: ComparedSide) -> None:
         target = self.writer.address(device, buffer.id)

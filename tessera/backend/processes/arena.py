@@ -189,8 +189,8 @@ class Arena:
     ) -> None:
         """In a verified run, write a pattern into buffers whose first use is this operation.
 
-        The checker has proved that earlier uses of these bytes are over and later uses have not
-        begun (`passes.checker.tenants`). Weights and address words are already in place.
+        The checker has proved that earlier uses of these bytes are over (`passes.checker.tenants`);
+        the caller lets no later use begin. Weights and address words are already in place.
         """
         if self._unwritten is None:
             return

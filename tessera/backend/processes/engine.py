@@ -143,6 +143,8 @@ class DeviceEngine:
                 continue
             if most_bytes is None or self._size(visit, operation) <= most_bytes:
                 visit.taken.add(queue)
+                # Here nothing else begins: two queues may use a buffer first, each its own bytes.
+                self.arena.move_in(visit.number, visit.seat, visit.present, operation)
                 return ReadyOperation(visit, queue, operation)
         return None
 
@@ -185,7 +187,6 @@ class DeviceEngine:
         """Run a task; the fault of a launch names its place."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
-        self.arena.move_in(visit.number, seat, visit.present, task.operation)
         name, size, peer = "", 0, ""
         match task.operation:
             case Run(step):
