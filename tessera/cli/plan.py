@@ -113,6 +113,20 @@ class StrategyChoice(click.Choice[str]):
     shell_complete=complete_rule,
 )
 @click.option(
+    "--cut",
+    "cuts",
+    multiple=True,
+    metavar="STEP:AXIS=SHARES",
+    help="Cut steps into parts: `gemm:x=0.6,0.4`, `12:x=96,32` (CTAs), `gemm:x=0.6@a100,0.4@l40s`.",
+)
+@click.option(
+    "--twin",
+    "twins",
+    multiple=True,
+    metavar="STEP[=GPUS]",
+    help="Let every GPU (or these) do these steps, each for itself.",
+)
+@click.option(
     "--explain",
     "steps",
     multiple=True,
@@ -151,6 +165,7 @@ def plan(messages: Messages, given: Typed) -> int:
       tessc plan prefill.ptx:1 decode.ptx:512 --gpus h100,rtx-pro-6000
       tessc plan trace.ptx --gpus 2xa100,l40s --objective cost --price a100=1.80
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --explain k17
+      tessc plan trace.ptx --gpus a100,l40s --cut gemm:x=0.6@a100,0.4@l40s --twin norm
     """
     from tessera.driver.plan import PlanOptions, emit_lp
     from tessera.driver.plan import plan as make_plan

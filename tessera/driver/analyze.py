@@ -35,10 +35,10 @@ from tessera.frontend.text.readfile import STDIN_NAME, read_source, text_to_byte
 from tessera.ir.notebook import frame_of
 from tessera.ir.notebook_pages import html_of
 from tessera.ir.options import WrongOption
-from tessera.ir.program.program import Launch, Program, Work
+from tessera.ir.program.program import Program
+from tessera.ir.program.step_names import meant_name, named_steps
 from tessera.ir.progress import OnProgress
 from tessera.output import Kind, check_output, is_regular, write_file
-from tessera.passes.division.divide import work_name
 from tessera.passes.kernel_facts.summarise_program import (
     FunctionSummary,
     ProgramSummary,
@@ -197,26 +197,14 @@ def _chosen_steps(program: Program, wanted: str | None) -> tuple[int, ...]:
         raise WrongOption(
             "there are no steps, so nothing can be cut: {why_not_cut}", f" `{wanted}`"
         )
-    number = wanted.removeprefix("#")
-    if number.isdecimal():
-        if int(number) < len(work):
-            return (int(number),)
+    steps = named_steps(program, wanted)
+    if not steps and wanted.removeprefix("#").isdecimal():
         raise WrongOption("{why_not_cut}", f" `{wanted}`: steps are #0 to #{len(work) - 1}")
-    names = [_names(program, step) for step in work]
-    steps = tuple(i for i, known in enumerate(names) if any(fnmatchcase(n, wanted) for n in known))
     if not steps:
-        near = difflib.get_close_matches(wanted, [name for known in names for name in known], n=1)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
+        near = meant_name(program, wanted)
+        hint = f"; did you mean `{near}`?" if near else ""
         raise WrongOption("{why_not_cut}", f" `{wanted}`: no step has that name{hint}")
     return steps
-
-
-def _names(program: Program, work: Work) -> tuple[str, ...]:
-    """What a step is called: by itself, and with its module."""
-    name = work_name(work)
-    if not isinstance(work, Launch):
-        return (name,)
-    return name, f"{program.modules[work.module].name}.{name}"
 
 
 def _select_kernels(summary: ProgramSummary, patterns: tuple[str, ...]) -> ProgramSummary:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tessera.driver.asked_division import asked_divisions
 from tessera.driver.traces import TraceName, graphs_in, load_traces
 from tessera.planning.given.options import PlanOptions, Watch
 from tessera.planning.given.setting import LoadedTrace, PlanSetting
@@ -39,13 +40,15 @@ def plan(
     plan is proved, without these.
     """
     watch = watch or Watch()
+    loaded = _loaded(traces, options, watch)
     return make_plan(
-        _loaded(traces, options, watch),
+        loaded,
         options,
         watch,
         compare=compare,
         pareto=pareto,
         on_proved=on_proved,
+        asked=asked_divisions(loaded, options),
     )
 
 

@@ -35,6 +35,7 @@ def plan_whole(setting: PlanSetting, watch: Watch) -> Decision | None:
     """The best plan for the GPU in one piece; None without slices, or without measured times."""
     options = setting.options
     asked = options.strategy, options.placement, *options.pins, *options.forbids
+    asked = *asked, *options.cuts, *options.twins
     machine = _in_one_piece(setting.machine)
     if machine is None or any(asked) or not _is_measured(setting):
         return None

@@ -40,9 +40,10 @@ from tessera.planning.alternatives import (
     row_of,
 )
 from tessera.planning.attempts import attempts
+from tessera.planning.division.asked import asked_setting
 from tessera.planning.find_plan import Decision, find_plan
 from tessera.planning.given.options import PlanOptions, Watch
-from tessera.planning.given.setting import LoadedTrace, PlanSetting, lowering_of
+from tessera.planning.given.setting import AskedDivision, LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.insight import Insight, find_insight
 from tessera.planning.pair import find_pair
 from tessera.planning.prices.adjust_costs import with_measured_copies, with_measured_host
@@ -59,8 +60,9 @@ def make_plan(
     compare: bool = True,
     pareto: bool = False,
     on_proved: Callable[[PlanReport], None] | None = None,
+    asked: tuple[AskedDivision, ...] = (),
 ) -> PlanReport:
-    """Plan traces for a machine.
+    """Plan traces for a machine; with `asked`, divided as the user wants.
 
     `compare` also plans for the same number of GPUs of each single kind; `pareto` collects the
     plans that no other beats in throughput, latency and cost at once. `on_proved` is given the
@@ -68,7 +70,8 @@ def make_plan(
     """
     setting = _setting(traces, options, watch)
     watch = watch.within(options.seconds)
-    decision, beaten, notes = _decide(setting, watch)
+    given = asked_setting(setting, asked) if asked else setting
+    decision, beaten, notes = _decide(given, watch)
     undivided = setting if _is_divided(decision) else decision.setting
     setting = decision.setting
     report = PlanReport(

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tessera.driver.analyze import Report
 from tessera.ir.program.program import Launch, Work, for_arch
-from tessera.passes.division.divide import work_name
+from tessera.ir.program.step_names import work_name
 from tessera.passes.division.legal_cuts import CutAxis, RefusedAxis, StepCuts, tried_edges
 from tessera.report.diagnostics import safe
 

@@ -31,6 +31,7 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
+from tessera.ir.program.step_names import work_name
 from tessera.passes.division.cut_calls import call_axes, part_of_call, why_not_axis
 
 _AXES = "xyz"
@@ -106,19 +107,6 @@ def _after(pointer: Pointer, count: int) -> Pointer:
 def _refused(work: Work, reason: str, hint: str | None = None) -> TesseraError:
     headline = f"step #{work.id} `{work_name(work)}` cannot be divided so: {reason}"
     return TesseraError.of("TSR3029", headline, work.span, hint=hint)
-
-
-def work_name(work: Work) -> str:
-    """What people call a step: its kernel or operator, or the kind of its record."""
-    match work:
-        case Launch():
-            return work.kernel
-        case LibraryCall():
-            return work.operator
-        case Memset():
-            return "memset"
-        case Memcpy():
-            return "memcpy"
 
 
 def _check(program: Program, work: tuple[Work, ...], division: Division) -> None:

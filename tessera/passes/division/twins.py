@@ -99,8 +99,3 @@ def _function(call: ir.LibraryCall) -> str:
 
 def _adds_in_any_order(call: ir.LibraryCall) -> bool:
     return _function(call) in _ORDERS or bool(dict(call.attributes).get("accumulate"))
-
-
-def why_not_twins(program: ir.Program, graph: KernelGraph, step: int) -> Wording | None:
-    """Why one step may not have twins; for many steps, `TwinRules` is faster."""
-    return TwinRules(program, graph).why_not(step)

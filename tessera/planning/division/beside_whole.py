@@ -26,6 +26,7 @@ def may_divide(setting: PlanSetting) -> bool:
     return (
         setting.options.placement is None
         and (form is None or form.is_divided)
+        and not any(trace.planned.division for trace in setting.traces)
         and len(setting.machine.devices) > 1
         and not has_neighbours(setting)
     )

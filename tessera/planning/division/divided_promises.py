@@ -24,7 +24,6 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.divide import divide
 from tessera.planning.bound.class_model import class_bound
 from tessera.planning.division.proposals import (
-    Proposal,
     Shares,
     equal_on_equal_cards,
     find_proposals,
@@ -112,7 +111,7 @@ class Divider:
         )
         made = []
         for proposal in proposals[:most]:
-            divided = self.divided(proposal)
+            divided = self.divided(proposal.divisions)
             planning = build_problem(divided, slots, lanes, is_placed=True)
             parts = tuple((placement, 1.0) for placement in proposal.replicas)
             candidate = candidate_of(planning.problem, strategy, parts)
@@ -121,9 +120,9 @@ class Divider:
                 made.append(_with_memory(promise(divided, attempt, candidate, objective)))
         return sorted(made, key=lambda one: one.chosen.value(objective))
 
-    def divided(self, proposal: Proposal) -> PlanSetting:
-        """The setting with the divided traces of a proposal."""
-        traces = tuple(map(divided_trace, self.setting.traces, proposal.divisions))
+    def divided(self, divisions: Sequence[Division]) -> PlanSetting:
+        """The setting with its traces divided."""
+        traces = tuple(map(divided_trace, self.setting.traces, divisions))
         costs = tuple(
             self.priced(number, trace.program, trace.graph, trace.planned.division)
             for number, trace in enumerate(traces)

@@ -29,8 +29,9 @@ class PlanOptions:
     best plan of one form in place of the best of all; `placement`, `random:SEED` or a file, selects
     that placement. `tables` looks up durations in tables of measured kernel times where available.
     `states_alike` asks for two policies whose states are on the same devices. `pins` and `forbids`
-    are `STEP=GPU`. `seconds` ends the search by the clock, which makes a plan depend on the machine
-    that makes it; without it only counts end it.
+    are `STEP=GPU`. `cuts` (`STEP:AXIS=SHARE[@GPU],...`) and `twins` (`STEP[=GPU,...]`) divide steps
+    as asked for; the search then divides no others. `seconds` ends the search by the clock, which
+    makes a plan depend on the machine that makes it; without it only counts end it.
     """
 
     gpus: str | None = None
@@ -49,6 +50,8 @@ class PlanOptions:
     tables: bool = True
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
+    cuts: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
     states_alike: bool = False
     data_root: str | None = None
 
@@ -66,6 +69,9 @@ class PlanOptions:
             raise WrongOption("{strategy} and {placement} exclude each other")
         if self.objective == PAIR and (self.strategy or self.placement):
             raise WrongOption(f"`{PAIR}` needs a search: no {{strategy}}, no {{placement}}")
+        form = self.form
+        if (self.cuts or self.twins) and form is not None and form.is_divided:
+            raise WrongOption("{strategy} divides steps itself: no {cuts}, no {twins}")
         if self.states_alike and self.objective != PAIR:
             raise WrongOption(f"{{states_alike}} is for `{PAIR}`")
         self.overrides()
@@ -105,6 +111,8 @@ class PlanOptions:
             ("states", "alike" if self.states_alike else None),
             *(("pin", rule) for rule in self.pins),
             *(("forbid", rule) for rule in self.forbids),
+            *(("cut", rule) for rule in self.cuts),
+            *(("twin", rule) for rule in self.twins),
         )
         return f"plan{{{','.join(f'{key}={value}' for key, value in chosen if value is not None)}}}"
 

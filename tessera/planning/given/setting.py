@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Costs, Profile
+from tessera.ir.plan.division import Division
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import PlannedTrace
 from tessera.ir.program.program import Program
@@ -40,6 +41,17 @@ class PlanSetting:
     options: PlanOptions
     lowering: Lowering
     profiles: tuple[Profile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AskedDivision:
+    """How the user wants a trace to be divided, and the GPUs of some steps of the divided trace.
+
+    `gpus` are pairs of a step and names of GPUs, one of which is to do it.
+    """
+
+    division: Division
+    gpus: tuple[tuple[int, str], ...] = ()
 
 
 def lowering_of(traces: Sequence[LoadedTrace]) -> Lowering:

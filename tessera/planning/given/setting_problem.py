@@ -5,6 +5,7 @@ In: a `PlanSetting`, and numbers of slots and sequences. Out: a `Planning`.
 
 from __future__ import annotations
 
+from tessera.ir.plan.division import parts_of
 from tessera.ir.plan.launch_program import AreaKind
 from tessera.ir.program.program import Role
 from tessera.planning.given.setting import LoadedTrace, PlanSetting
@@ -15,6 +16,12 @@ from tessera.planning.problem.plan_problem import (
     TracePart,
     problem_of_mix,
 )
+
+
+def _parts_of_steps(trace: LoadedTrace) -> frozenset[int]:
+    division = trace.planned.division
+    parts = parts_of(division.steps_of(len(trace.graph.nodes)), division) if division else ()
+    return frozenset(part.step for part in parts if part.cuts)
 
 
 def build_problem(
@@ -41,6 +48,7 @@ def build_problem(
             graph=trace.graph,
             costs=costs,
             requests=trace.planned.share,
+            apart=_parts_of_steps(trace),
         )
         for trace, costs in zip(setting.traces, setting.costs, strict=True)
     ]

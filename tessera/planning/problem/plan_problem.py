@@ -133,7 +133,8 @@ class TracePart:
     """One trace of a mix: `requests` of it per unit.
 
     Weights, variables and state of equal key are one buffer; the key is name, role and size, and
-    the entry of `keys` for a buffer's name, such as a digest of its contents.
+    the entry of `keys` for a buffer's name, such as a digest of its contents. Steps that touch one
+    state stay together, but for those `apart`: parts of steps, whose states go where they are.
     """
 
     name: str
@@ -141,6 +142,7 @@ class TracePart:
     costs: Costs
     requests: float = 1.0
     keys: tuple[tuple[str, str], ...] = ()
+    apart: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +243,16 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
     written: set[tuple[str, ...]] = set()
     for number, part in enumerate(parts):
         pinned = {int(node.id) for node in part.graph.nodes if node.pins}
-        twins = _twins(part.graph)
+        apart = _twins(part.graph) | part.apart
         for edge in part.graph.edges:
-            is_kept = edge.carried and edge.moves_bytes and edge.source not in twins
+            is_kept = edge.carried and edge.moves_bytes and edge.source not in apart
+            is_kept = is_kept and edge.target not in part.apart
             if is_kept or pinned & {edge.source, edge.target}:
                 together.add_edge(first + int(edge.source), first + int(edge.target))
         for node in part.graph.nodes:
             for access in node.accesses:
                 key = _key(part, number, int(access.buffer))
-                if node.id not in twins:
+                if node.id not in apart:
                     users.setdefault(key, []).append(first + int(node.id))
                 if access.kind is not AccessKind.READ:
                     written.add(key)

@@ -7,7 +7,7 @@ import pytest
 from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.passes.division.twins import why_not_twins
+from tessera.passes.division.twins import TwinRules
 from tests.helpers.traces import trace
 
 BUFFERS = """
@@ -44,7 +44,7 @@ def made(body: str = STORE, steps: str = LAUNCH) -> Program:
 
 
 def reason(program: Program, step: int = 0) -> str:
-    why = why_not_twins(program, AnalysisManager(program).get(Dependences).graph, step)
+    why = TwinRules(program, AnalysisManager(program).get(Dependences).graph).why_not(step)
     return "" if why is None else str(why)
 
 
