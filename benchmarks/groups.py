@@ -202,6 +202,7 @@ HOSTS = (
 )
 LAPTOP = (
     Run("laptop.no_gpu -o out/no_gpu.json --work out/no_gpu", TORCH),
+    Run("running.divided_models -o out/divided_models.json --work out/divided", TORCH),
     Run("laptop.second_capture", TORCH),
     Run("laptop.unprepared -o out/gpu/unprepared.json --work out/gpu/unprepared", BOTH),
     # The traces that the run before has left, on the CPU backend.

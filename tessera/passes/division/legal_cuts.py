@@ -11,8 +11,8 @@ machine; nothing that is pinned. Clusters stay whole. The parts for all architec
 together, so part i writes the same bytes on each (`docs/developer/soundness.md`).
 
 If a cut at each of several edges is legal, so is the cut at all of them: what a part may touch is
-among what its side of an edge may touch. `LegalCuts` tries few edges: next to both ends, a third
-and a half; all edges where there are few. So an axis that it names can be cut, but an edge of its
+among what its side of an edge may touch. `LegalCuts` tries few edges: next to both ends, and a
+half; all edges where there are few. So an axis that it names can be cut, but an edge of its
 own choice is for `why_not`, which runs the ranges of that cut.
 """
 
@@ -31,14 +31,14 @@ from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_scene import cluster_size
 from tessera.passes.division.cut_calls import call_axes, call_cuts, why_not_axis
 from tessera.passes.division.grid_cuts import AXES, GridCuts, falls, parts_of_launch
-from tessera.passes.division.part_conflicts import conflict
+from tessera.passes.division.part_conflicts import Conflict, find_conflict
 from tessera.passes.division.part_regions import PartRegions
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.wording import Wording
 
 BYTES = "bytes"
-_ALL_EDGES = 6  # an axis with at most this many places for an edge is tried at all of them
+_ALL_EDGES = 3  # an axis with at most this many places for an edge is tried at all of them
 _MOST_MULTIPLES = 8
 _TOGETHER = {
     NeedKind.GRID: "its CTAs run at the same time, and may wait for each other",
@@ -233,10 +233,15 @@ class _CutFinder:
             made = self.grids.for_every_arch(
                 launch, Cut(step=launch.id, axis=axis.axis, edges=edges)
             )
-            reason = made if isinstance(made, Wording) else self._conflict(launch, made)
-            if reason is None:
+            if isinstance(made, Wording):
+                first = made if first is None else first
+                continue
+            conflict = self._conflict(launch, made)
+            if conflict is None:
                 return replace(axis, multiple=multiple)
-            first = reason if first is None else first
+            first = conflict.reason if first is None else first
+            if conflict.is_everywhere:
+                break
         assert first is not None
         return first
 
@@ -268,7 +273,8 @@ class _CutFinder:
         for arch in self.grids.own_grids(work):
             if arch not in given:
                 return Wording(f"the code for `{arch}` has another grid, and no cut")
-        return self._conflict(work, cuts)
+        conflict = self._conflict(work, cuts)
+        return None if conflict is None else conflict.reason
 
     def _misfit(self, work: ir.Work, cut: Cut) -> Wording | None:
         """Why the edges of a cut do not fit its step."""
@@ -322,10 +328,10 @@ class _CutFinder:
     def _is_variable(self, buffer: ir.BufferId) -> bool:
         return self.program.buffers[buffer].role is ir.Role.VARIABLE
 
-    def _conflict(self, launch: ir.Launch, cuts: Sequence[Cut]) -> Wording | None:
-        """Why the parts of a cut must not run apart."""
+    def _conflict(self, launch: ir.Launch, cuts: Sequence[Cut]) -> Conflict | None:
+        """Where the parts of a cut are in each other's way."""
         parts = parts_of_launch(self.program, launch, cuts)
-        return conflict(self.program, [self.parts.find(part) for part in parts])
+        return find_conflict(self.program, [self.parts.find(part) for part in parts])
 
 
 def _call_cuts(call: ir.LibraryCall) -> StepCuts:
@@ -367,5 +373,5 @@ def tried_edges(axis: CutAxis) -> tuple[int, ...]:
     if units - 1 <= _ALL_EDGES:
         inner = set(range(1, units))
     else:
-        inner = {1, round(units / 3), units // 2, units - 1}
+        inner = {1, units // 2, units - 1}
     return (0, *(axis.multiple * place for place in sorted(inner)), axis.extent)

@@ -1,11 +1,12 @@
 """The bytes that parts of a launch touch, and where they would be in each other's way.
 
-In: the accesses of all parts of a launch. Out: a reason why they must not run apart, or None.
+In: the accesses of all parts of a launch. Out: a `Conflict`, or None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,17 +52,25 @@ class PartBytes:
         )
 
 
-def conflict(program: ir.Program, parts: Sequence[StepAccesses]) -> Wording | None:
-    """Why parts of one launch must not run apart."""
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why parts of one launch must not run apart; `is_everywhere`: at other edges neither."""
+
+    reason: Wording
+    is_everywhere: bool = False
+
+
+def find_conflict(program: ir.Program, parts: Sequence[StepAccesses]) -> Conflict | None:
+    """Where parts of one launch are in each other's way."""
     pin = next((pin for part in parts for pin in part.pins), None)
     if pin is not None:
-        return Wording(f"a part of it is pinned: {pin.reason}")
+        return Conflict(Wording(f"a part of it is pinned: {pin.reason}"), is_everywhere=True)
     touched = [PartBytes(program, part) for part in parts]
     shared = _shared_write(program, touched)
     return _foreign_read(program, touched) if shared is None else shared
 
 
-def _shared_write(program: ir.Program, parts: Sequence[PartBytes]) -> Wording | None:
+def _shared_write(program: ir.Program, parts: Sequence[PartBytes]) -> Conflict | None:
     """Why two parts may write the same byte."""
     for buffer in dict.fromkeys(b for part in parts for b in part.writes):
         before = intervals.EMPTY
@@ -71,14 +80,15 @@ def _shared_write(program: ir.Program, parts: Sequence[PartBytes]) -> Wording | 
             if len(common):
                 name = program.buffers[buffer].name
                 if part.is_indexed(buffer):
-                    return Wording(f"values from memory decide where it writes in `{name}`")
+                    text = f"values from memory decide where it writes in `{name}`"
+                    return Conflict(Wording(text), is_everywhere=True)
                 text = f"part {number} and one before it may both write {_bytes(common)}"
-                return Wording(f"{text} of `{name}`")
+                return Conflict(Wording(f"{text} of `{name}`"))
             before = intervals.union([before, mine])
     return None
 
 
-def _foreign_read(program: ir.Program, parts: Sequence[PartBytes]) -> Wording | None:
+def _foreign_read(program: ir.Program, parts: Sequence[PartBytes]) -> Conflict | None:
     """Why a part may read what another writes; no two parts write the same byte."""
     for buffer in dict.fromkeys(b for part in parts for b in part.writes):
         written = intervals.union([part.writes[buffer] for part in parts if buffer in part.writes])
@@ -88,7 +98,7 @@ def _foreign_read(program: ir.Program, parts: Sequence[PartBytes]) -> Wording | 
             if len(common):
                 name = program.buffers[buffer].name
                 text = f"part {number} may read {_bytes(common)} of `{name}`"
-                return Wording(f"{text}, which another part may write")
+                return Conflict(Wording(f"{text}, which another part may write"))
     return None
 
 

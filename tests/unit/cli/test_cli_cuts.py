@@ -54,7 +54,7 @@ def test_axes_say_where_they_were_tried() -> None:
     outcome = tessc("analyze", MLP, "--why-not-cut", "relu", "--json")
     (step,) = json.loads(outcome.text)["steps"]
     (axis,) = step["axes"]
-    assert axis == {"axis": "x", "extent": 18, "multiple": 1, "tried": [1, 6, 9, 17]}
+    assert axis == {"axis": "x", "extent": 18, "multiple": 1, "tried": [1, 9, 17]}
 
 
 @pytest.mark.parametrize(

@@ -97,10 +97,7 @@ def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> La
     """Run a call; the result is like that of a launch with one step."""
     bound = check(call)
     places = _OperandPlaces(device, address_of)
-    bits = {
-        spec.name: [np.array(places.view(tensor)) for tensor in tensors]
-        for spec, tensors in bound.reads
-    }
+    bits = {spec.name: [_bits(places, spec, t) for t in tensors] for spec, tensors in bound.reads}
     given = CallValues(bound, bits, moves_bits=_moves_bits(bound))
     try:
         with quiet():
@@ -116,6 +113,13 @@ def run(device: CalledMemory, call: ir.LibraryCall, address_of: AddressOf) -> La
             exit_code=ExitCode.FAULT,
         ) from None
     return LaunchResult(accesses=device.log.finish(), output="", steps=1)
+
+
+def _bits(places: _OperandPlaces, spec: OperandSpec, operand: ir.Operand) -> Array:
+    """A copy of an operand; of one that is not read, which may have no place here, the shape."""
+    if spec.reach is Reach.NONE:
+        return np.zeros(operand.shape, storage(operand.dtype))
+    return np.array(places.view(operand))
 
 
 class _OperandPlaces:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.service import Completion, Model
 from tessera.diagnostics import TesseraError
+from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.launch_program import Await, Fill, Queue, Receive
 from tessera.ir.program import program as ir
 from tests.helpers.random_traces import random_program
@@ -180,3 +181,24 @@ def test_what_is_left_out_shows(kind: type) -> None:
                 caught += 1
                 break
     assert caught >= 2
+
+
+def test_an_operand_that_gives_only_its_shape_need_not_be_there() -> None:
+    """The second device has no place for `t`, of which `zeros_like` reads nothing."""
+    buffers = (
+        "//! buffer x bytes=64 role=input dtype=f32 shape=16\n"
+        "//! buffer t bytes=64 role=temp dtype=f32 shape=16\n"
+        "//! buffer y bytes=64 role=output dtype=f32 shape=16\n"
+        "//! buffer z bytes=64 role=output dtype=f32 shape=16\n"
+    )
+    steps = (
+        "//! op aten::relu reads=[x:f32[16]] writes=[t:f32[16]]\n"
+        "//! op aten::relu reads=[t:f32[16]] writes=[y:f32[16]]\n"
+        "//! op aten::zeros_like reads=[t:f32[16]] writes=[z:f32[16]]\n"
+    )
+    program = parse_trace(f"//! tessera.trace 1\n{buffers}{steps}", "t.ptx")
+    model = model_of([program], [["a", "a", "b"]], slots=1)
+    assert ("b", 1) not in {(place.device, place.buffer) for place in model.lowered.places}
+    asks = [Ask(0)]
+    done, states = serve(InlineBackend(model, seed=1), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
