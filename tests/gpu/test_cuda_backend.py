@@ -39,7 +39,7 @@ pytestmark = [
 @pytest.mark.parametrize("seed", range(10))
 def test_random_traces_on_slices(seed: int) -> None:
     rng = random.Random(seed)
-    program = random_program(seed, variable=seed % 5 == 0, races=False)
+    program = random_program(seed, variable=seed % 5 == 0, races=False, wide=seed % 3 == 1)
     places = [rng.choice("ab") for _ in program.work()]
     model = model_of([program], [places], slots=1 + seed % 4, lanes=2)
     if seed % 2:

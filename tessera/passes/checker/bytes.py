@@ -11,6 +11,7 @@ slice of such an array, or an array of indices.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,9 @@ NOTHING: Array = np.zeros((0, 2), dtype=np.int64)
 
 def ranges_of(pairs: Iterable[tuple[int, int]]) -> Array:
     """Ranges from pairs, in any order."""
-    listed = [pair for pair in pairs if pair[0] < pair[1]]
-    return join([np.array(listed, dtype=np.int64)]) if listed else NOTHING
+    ranges = np.fromiter(chain.from_iterable(pairs), dtype=np.int64).reshape(-1, 2)
+    real = ranges[:, 0] < ranges[:, 1]
+    return join([ranges if real.all() else ranges[real]])
 
 
 def join(parts: Sequence[Array]) -> Array:
@@ -49,7 +51,7 @@ def minus(left: Array, right: Array) -> Array:
         return left
     if len(left) == len(right) and (left == right).all():
         return NOTHING
-    bounds = np.unique(np.concatenate([left.ravel(), right.ravel()]))
+    bounds = distinct([left.ravel(), right.ravel()])
     kept = np.zeros(len(bounds), dtype=np.bool_)
     kept[places(bounds, left)] = True
     kept[places(bounds, right)] = False
@@ -65,7 +67,18 @@ def common(left: Array, right: Array) -> Array:
 
 def boundaries(length: int, parts: Iterable[Array]) -> Array:
     """The offsets at which a buffer is cut: its two ends, and the ends of all ranges."""
-    return np.unique(np.concatenate([np.array([0, length]), *(part.ravel() for part in parts)]))
+    return distinct([np.array([0, length]), *(part.ravel() for part in parts)])
+
+
+def distinct(parts: Sequence[Array]) -> Array:
+    """The numbers of all parts, each once, in order.
+
+    Sorting finds the runs that are in order already; NumPy's own `unique` takes a hundred times as
+    long for such numbers.
+    """
+    numbers = np.sort(np.concatenate(parts), kind="stable")
+    each: Array = numbers[np.append(True, numbers[1:] != numbers[:-1])]
+    return each
 
 
 def places(bounds: Array, ranges: Array) -> Index:

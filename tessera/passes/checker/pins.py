@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import Fill
 from tessera.ir.program.program import Role, grouped
-from tessera.passes.checker.bytes import Array, common, places, text
+from tessera.passes.checker.bytes import Array, common, distinct, places, text
 from tessera.passes.checker.expected import ExpectedVersions, StepTouch
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.shape import LASTING, TraceShape
@@ -86,7 +86,7 @@ def _bounds(traces: Mapping[int, tuple[TraceShape, ExpectedVersions]]) -> dict[K
     for trace, (shape, expected) in traces.items():
         for buffer, cuts in expected.bounds.items():
             cuts_of.setdefault(_key(shape, trace, buffer), []).append(cuts)
-    return {key: np.unique(np.concatenate(cuts)) for key, cuts in cuts_of.items()}
+    return {key: distinct(cuts) for key, cuts in cuts_of.items()}
 
 
 class _WordFlow:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import AreaKind, Queue
-from tessera.passes.checker.bytes import Array, Index, places
+from tessera.passes.checker.bytes import Array, Index, distinct, places
 from tessera.passes.checker.expected import ExpectedVersions, Versions
 from tessera.passes.checker.findings import Op
 from tessera.passes.checker.memory import MOST_BYTES, Memory
@@ -167,7 +167,7 @@ def build_space(
         else:
             start[number] = _BASES[place.kind] + place.base
     parts = [np.clip(expected.bounds[number], *held[number]) + at for number, at in start.items()]
-    bounds = np.unique(np.concatenate(parts)) if parts else np.zeros(1, dtype=np.int64)
+    bounds = distinct(parts) if parts else np.zeros(1, dtype=np.int64)
     atoms: dict[int, Array] = {}
     for number, at in start.items():
         own = expected.bounds[number]

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 
 from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.passes.byte_sets.intervals import distinct
 from tessera.planning.lower.grains import Grains, TraceBytes
 
 _REST = -1
@@ -63,7 +64,7 @@ class Cells:
             for buffer, (start, _) in zip(group, spans, strict=True)
         }
         ranges = [r.ravel() for own in moved.values() for r in own]
-        edges = np.unique(np.concatenate([*ranges, np.array(spans, dtype=np.int64).ravel()]))
+        edges = distinct(np.concatenate([*ranges, np.array(spans, dtype=np.int64).ravel()]))
         kinds = np.zeros(len(edges), dtype=np.int64)  # kind of the bytes between two edges
         count = 1
         inside = {}

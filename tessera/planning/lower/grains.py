@@ -59,7 +59,7 @@ class BufferGrains:
             self._cut(distinct)
 
     def _cut(self, distinct: dict[bytes, Ranges]) -> None:
-        edges = np.unique(np.concatenate([ranges.ravel() for ranges in distinct.values()]))
+        edges = intervals.distinct(np.concatenate([r.ravel() for r in distinct.values()]))
         inside = np.stack([_inside(edges, ranges) for ranges in distinct.values()])
         # Each row holds, as bits, the sets that contain the bytes between two edges.
         columns = np.packbits(inside, axis=0).T

@@ -30,6 +30,9 @@ def test_the_bytes_of_the_driver(path: str) -> None:
     got = own_contents("right", path, [OwnWeight("w", digest_of(flat(W)))])
     assert list(got) == ["w"]
     assert np.array_equal(got["w"], flat(W))
+    part = flat(W)[8:20]
+    got = own_contents("right", path, [OwnWeight("w", digest_of(part), 8, 20)])
+    assert np.array_equal(got["w"], part)
 
 
 @pytest.mark.parametrize(
