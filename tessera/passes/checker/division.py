@@ -27,6 +27,7 @@ from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.opcodes.special_registers import Varies, special_register
 from tessera.ir.plan.division import Cut, Division
 from tessera.ir.program import program as ir
+from tessera.ir.program.step_names import work_name
 from tessera.passes.checker.bytes import NOTHING, Array, common, join, minus, region_ranges, text
 from tessera.passes.checker.division_calls import call_fault, may_vary
 from tessera.passes.checker.findings import Findings
@@ -263,12 +264,7 @@ def _equal(left: object, right: object) -> bool:
 
 
 def _named(work: ir.Work) -> str:
-    match work:
-        case ir.Launch():
-            return f"`#{work.id} {work.kernel}`"
-        case ir.LibraryCall():
-            return f"`#{work.id} {work.operator}`"
-    return f"`#{work.id} {type(work).__name__.lower()}`"
+    return f"`#{work.id} {work_name(work)}`"
 
 
 # --- what parts and twins touch --------------------------------------------------------------
