@@ -5,12 +5,12 @@
 Every trace of `examples/traces`, every step of the zoo (`benchmarks.laptop.no_gpu`: captured for
 this), and models of the transformers library that were not used while this was built
 (`divided_zoo`), compiled and as library calls (their names end in ops); these need torch, Triton
-and transformers, and no GPU. Each trace is divided at random among what is legal, as often as `PLANS`
-says for its kind, times `--plans`: steps are cut along random axes at random shares, have twins, or
-stay whole, and go to random devices. Launch programs are made and proved,
-and run on the CPU backend; outputs and states are compared with those of the whole trace on one
-device. `cut_steps`, `twin_steps` and `steps` are sums over all plans; `sent_mb` what went between
-devices and from and to the host.
+and transformers, and no GPU. Each trace is divided at random among what is legal, as often as
+`PLANS` says for its kind, times `--plans`: steps are cut along random axes at random shares, have
+twins, or stay whole, and go to random devices. Launch programs are made and proved, and run on the
+CPU backend; outputs and states are compared with those of the whole trace on one device.
+`cut_steps`, `twin_steps` and `steps` are sums over all plans; `sent_mb` what went between devices
+and from and to the host.
 """
 
 from __future__ import annotations

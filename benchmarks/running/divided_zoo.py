@@ -1,7 +1,7 @@
 """Models of the transformers library that nothing was built with: small, few layers.
 
-`NEW` has a row for each, as `benchmarks.laptop.models` has for those that were used before: language
-models, mixtures of experts, recurrent models, encoders, images, sound.
+`NEW` has a row for each, as `benchmarks.laptop.models` has for those that were used before:
+language models, mixtures of experts, recurrent models, encoders, images, sound.
 """
 
 from __future__ import annotations

@@ -370,8 +370,5 @@ def _multiples(axis: CutAxis) -> Iterator[int]:
 def tried_edges(axis: CutAxis) -> tuple[int, ...]:
     """The edges at which a launch is tried along an axis."""
     units = -(-axis.extent // axis.multiple)
-    if units - 1 <= _ALL_EDGES:
-        inner = set(range(1, units))
-    else:
-        inner = {1, units // 2, units - 1}
+    inner = set(range(1, units)) if units - 1 <= _ALL_EDGES else {1, units // 2, units - 1}
     return (0, *(axis.multiple * place for place in sorted(inner)), axis.extent)
