@@ -26,6 +26,7 @@ from tessera.diagnostics import Span
 from tessera.ir.graph.access import AccessKind, NeedKind
 from tessera.ir.plan.division import Cut
 from tessera.ir.program import program as ir
+from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import Analysis, AnalysisManager, Facts
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_scene import cluster_size
@@ -33,6 +34,7 @@ from tessera.passes.division.cut_calls import call_axes, call_cuts, why_not_axis
 from tessera.passes.division.grid_cuts import AXES, GridCuts, falls, parts_of_launch
 from tessera.passes.division.part_conflicts import Conflict, find_conflict
 from tessera.passes.division.part_regions import PartRegions
+from tessera.passes.kernel_facts.inline_calls import call_parts
 from tessera.passes.kernel_facts.kernel_code import KernelCode
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.wording import Wording
@@ -305,6 +307,11 @@ class _CutFinder:
         if step.pins:
             pin = step.pins[0]
             return RefusedAxis("", Wording(f"it is pinned: {pin.reason}"), pin.span)
+        for access in step.accesses:
+            if access.kind.writes and self._is_variable(access.buffer):
+                name = self.program.buffers[access.buffer].name
+                text = f"`{access.text}` writes the module variable `{name}`"
+                return RefusedAxis("", Wording(text), access.span)
         if not isinstance(work, ir.Launch):
             return None
         if work.ctas is not None:
@@ -317,9 +324,6 @@ class _CutFinder:
             name = self.program.buffers[access.buffer].name
             if access.kind is AccessKind.ATOMIC:
                 text = f"`{access.text}` makes its CTAs share bytes of `{name}`"
-                return RefusedAxis("", Wording(text), access.span)
-            if access.kind.writes and self._is_variable(access.buffer):
-                text = f"`{access.text}` writes the module variable `{name}`"
                 return RefusedAxis("", Wording(text), access.span)
         if self._cluster(work) is None:
             return RefusedAxis("", Wording("the size of its clusters is not known"), work.span)
@@ -350,11 +354,21 @@ def _in_code(code: KernelCode) -> Iterator[RefusedAxis]:
         if instruction.opcode.name == "clusterlaunchcontrol":
             reason = f"`{instruction.opcode}` takes CTAs of the grid away"
             yield RefusedAxis("", Wording(reason), code.span(index))
+        if instruction.opcode.name == "call" and not _is_outside(code, instruction):
+            reason = "it calls a function that is not followed: recursive, or through a register"
+            yield RefusedAxis("", Wording(reason), code.span(index))
         for operand in instruction.operands:
             for name in registers_in(operand):
                 if name.startswith(_REGISTERS):
                     reason = f"it reads `{name}`, which differs from launch to launch"
                     yield RefusedAxis("", Wording(reason), code.span(index))
+
+
+def _is_outside(code: KernelCode, call: ptx.Instruction) -> bool:
+    """Whether a call that was not inlined is of a function that the module only declares."""
+    declared = {function.name for function in code.module.functions() if not function.has_body}
+    callee = call_parts(call)[0]
+    return callee in declared - code.module.definitions().keys()
 
 
 def _multiples(axis: CutAxis) -> Iterator[int]:

@@ -155,6 +155,30 @@ def test_ctas_that_take_others_away_are_whole() -> None:
     assert "takes CTAs of the grid away" in str(found.refused[0].reason)
 
 
+RECURSIVE = """.func (.reg .u32 %up) deep(.reg .u32 %n)
+{
+    .reg .pred %p;
+    .reg .b32 %m;
+    mov.u32 %up, %n;
+    setp.eq.u32 %p, %n, 0;
+    @%p ret;
+    sub.u32 %m, %n, 1;
+    call (%up), deep, (%m);
+    ret;
+}"""
+
+
+def test_calls_that_are_not_followed_are_whole() -> None:
+    body = "call (%r5), deep, (%r5);" + STORE
+    found = cuts(program(body, variables=RECURSIVE))
+    assert "it calls a function that is not followed" in str(found.refused[0].reason)
+
+
+def test_asserts_are_no_matter() -> None:
+    body = "setp.eq.u32 %p1, %r5, 7; @%p1 bra FAIL;" + STORE + "ret; FAIL: call bad, (); trap;"
+    assert cuts(program(body, variables=".extern .func bad() .noreturn;")).axes
+
+
 def test_atomics_in_shared_memory_are_no_matter() -> None:
     assert cuts(program("atom.shared.add.u32 %r6, [tile], 1;" + STORE)).axes
 
