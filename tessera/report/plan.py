@@ -374,7 +374,7 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
     of = f" of {step_reason.trace}" if len(report.plan.traces) > 1 else ""
     here = next(other for other in step_reason.elsewhere if other.here)
     where = here.device
-    yield f"k{step_reason.step} {step_reason.name}{of}: on {where}" + (
+    yield f"k{step_reason.step} {step_reason.name}{_part(report, step_reason)}{of}: on {where}" + (
         f" in replica {step_reason.replica}" if several else ""
     )
     if (work := step_reason.work) is not None:
@@ -401,6 +401,15 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
             yield f"  {verb} {format_bytes(edge.bytes)} of {name}: k{other_step}{again}{away}"
         if len(edges) > 8:
             yield f"  {verb} {len(edges) - 8} more"
+
+
+def _part(report: PlanReport, step_reason: StepReason) -> str:
+    """Which part or twin of a step of the trace it is."""
+    names = [trace.name for trace in report.plan.traces]
+    placed = report.plan.replicas[step_reason.replica].traces[names.index(step_reason.trace)]
+    part = parts_of_placed(placed, report.plan.traces[placed.trace].division)[step_reason.step]
+    origin = f" of step {part.origin} of the trace" if part.count > 1 else ""
+    return f"{part.words(placed.steps[step_reason.step].arch)}{origin}"
 
 
 def _moved(here: Elsewhere, other: Elsewhere) -> str:

@@ -20,6 +20,7 @@ from tessera.driver.run.run_plan import PlanRunOptions, prepare_run
 from tessera.driver.run.serving import models_of
 from tessera.driver.run.verify import verify_run
 from tessera.frontend.plan.tsp import parse_plan
+from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.division import Cut, Division
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
@@ -108,3 +109,63 @@ def test_reports_say_what_is_divided() -> None:
     assert "a [x 0:4 of 6] and b [x 4:6 of 6]" in text
     assert "[twin] and b [twin]" in text
     assert diff(plan_of_seed(1), plan_of_seed(1)).is_equal
+
+
+TWO_ARCHS = """//! tessera.trace 1
+//! buffer y bytes=512 role=output dtype=f32 shape=128
+//! module m arch=sm_80
+{sm_80}
+//! module m arch=sm_90
+{sm_90}
+//! launch m.k grid=128,1,1 block=1,1,1 args=[y]
+//! variant sm_90 grid=64,1,1 block=2,1,1
+"""
+TILE = """.version 8.0
+.target {arch}
+.address_size 64
+.visible .entry k(.param .u64 .ptr .global y) {{
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<4>;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.u32 %r4, %r1, %r2, %r3;
+    mul.wide.u32 %rd1, %r4, 4;
+    ld.param.u64 %rd2, [y];
+    add.s64 %rd3, %rd2, %rd1;
+    mov.b32 %r5, {value};
+    st.global.b32 [%rd3], %r5;
+    ret;
+}}"""
+
+
+def test_variants_that_differ_are_reported() -> None:
+    """Parts run in the code of their device, and so does the reference; the report compares both
+    codes."""
+    codes = {"sm_80": "0x3f800000", "sm_90": "0x3f800001"}
+    texts = {arch: TILE.format(arch=arch, value=value) for arch, value in codes.items()}
+    program = parse_trace(TWO_ARCHS.format(**texts), "tiles.ptx")
+    cut = Cut(step=0, axis="x", edges=(0, 96, 128))
+    division = Division((cut, replace(cut, edges=(0, 48, 64), arch="sm_90")))
+    plan, _, _ = divided_plan(program, division, "ab")
+    (replica,) = plan.replicas
+    (placed,) = replica.traces
+    steps = (placed.steps[0], replace(placed.steps[1], arch="sm_90"))
+    cards = (plan.cards[0], replace(plan.cards[1], gpu="h100-sxm", arch="sm_90a"))
+    plan = replace(
+        plan,
+        cards=cards,
+        devices=(plan.devices[0], replace(plan.devices[1], sms=132)),
+        replicas=(replace(replica, traces=(replace(placed, steps=steps),)),),
+    )
+    prepared = prepare_run(plan, PlanRunOptions(requests=1, backend="cpu"))
+    (model,) = models_of(prepared.opened, prepared.materials)
+    outcome = run_inline(prepared, model)
+    (done,) = outcome.done.values()
+    assert [hex(word) for word in done.outputs["y"].view(np.uint32)[[0, 95, 96, 127]]] == [
+        *[codes["sm_80"]] * 2,
+        *[codes["sm_90"]] * 2,
+    ]
+    notes = " ".join(verify_run(outcome, prepared).notes)
+    assert "code for several architectures ran (sm_80 on a, sm_90 on b)" in notes
+    assert "1 launch compared, the worst: #1 `m.k__x96of128`" in notes
