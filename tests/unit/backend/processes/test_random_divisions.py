@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from tessera.backend.processes.arena import Arena
+from tessera.backend.processes.engine import DeviceEngine
 from tessera.backend.processes.inline import InlineBackend
+from tessera.backend.processes.visits import ReadyOperation
+from tessera.backend.service import BackendOptions
+from tessera.backend.unwritten import ComparedSide
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_replica
@@ -70,6 +76,30 @@ def test_two_traces_share_weights_and_states() -> None:
     for seed in range(4):
         pair = [random_program(seed + n, steps=5, ctas=4, races=False) for n in (0, 1)]
         check_divisions(pair, seed, plans=2)
+
+
+def test_patterns_are_there_when_an_operation_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues run in threads: one must not write a pattern over what another has done since."""
+    written: list[object] = []
+    running: list[ReadyOperation] = []
+    move_in, run = Arena.move_in, DeviceEngine.run
+
+    def noted(arena: Arena, *what: Any) -> None:
+        assert not running
+        written.append(what)
+        move_in(arena, *what)
+
+    def watched(engine: DeviceEngine, task: ReadyOperation) -> None:
+        running.append(task)
+        run(engine, task)
+        running.clear()
+
+    monkeypatch.setattr(Arena, "move_in", noted)
+    monkeypatch.setattr(DeviceEngine, "run", watched)
+    model = model_of([random_program(1)], ["abababab"])
+    options = BackendOptions(unwritten=ComparedSide.RUN)
+    serve(InlineBackend(model, options, seed=1), model, [Ask(0)])
+    assert written
 
 
 @pytest.mark.slow
