@@ -12,8 +12,6 @@ from tessera.backend.processes.arena import Arena
 from tessera.backend.processes.engine import DeviceEngine
 from tessera.backend.processes.inline import InlineBackend
 from tessera.backend.processes.visits import ReadyOperation
-from tessera.backend.service import BackendOptions
-from tessera.backend.unwritten import ComparedSide
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_replica
@@ -97,8 +95,7 @@ def test_patterns_are_there_when_an_operation_is_taken(monkeypatch: pytest.Monke
     monkeypatch.setattr(Arena, "move_in", noted)
     monkeypatch.setattr(DeviceEngine, "run", watched)
     model = model_of([random_program(1)], ["abababab"])
-    options = BackendOptions(unwritten=ComparedSide.RUN)
-    serve(InlineBackend(model, options, seed=1), model, [Ask(0)])
+    serve(InlineBackend(model, seed=1), model, [Ask(0)])
     assert written
 
 
