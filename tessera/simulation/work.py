@@ -28,7 +28,6 @@ from tessera.ir.plan.launch_program import (
     Run,
     Send,
     Transfer,
-    meets_often,
 )
 from tessera.simulation.hardware import Hardware, Path
 from tessera.simulation.host_calls import host_bytes, host_calls
@@ -87,10 +86,10 @@ class RequestWork:
 
 
 def request_work(
-    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
+    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
 ) -> RequestWork:
-    """The work of one request of a trace, of which `slots` are under way."""
-    return _Builder(lowered, times, hardware, slots).build()
+    """The work of one request of a trace."""
+    return _Builder(lowered, times, hardware).build()
 
 
 class _NewNode:
@@ -120,10 +119,9 @@ class _NewNode:
 
 class _Builder:
     def __init__(
-        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
+        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
     ) -> None:
         self._lowered = lowered
-        self._slots = slots
         self._times = times
         self._hardware = hardware
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
@@ -149,9 +147,8 @@ class _Builder:
         self._free_landings()
         operations = sum(len(program.operations) for program in self._lowered.programs)
         hardware, lowered = self._hardware, self._lowered
-        is_one_graph = hardware.is_one_card(lowered) and meets_often(lowered, self._slots)
         host_ns = hardware.host_call_ns and (
-            hardware.host_call_ns * host_calls(lowered, is_one_graph=is_one_graph)
+            hardware.host_call_ns * host_calls(lowered)
             + hardware.host_byte_ns * host_bytes(lowered)
         )
         if host_ns:

@@ -12,7 +12,7 @@ from tessera.ir.plan import launch_program as lp
 from tessera.ir.plan.launch_program import HOST, Credit, Fill, Put, Run
 
 
-def host_time(machine: Any, lowered: lp.LoweredTrace, slots: int) -> Any:
+def host_time(machine: Any, lowered: lp.LoweredTrace) -> Any:
     """What the host of a replica takes to hand a request over."""
     own = [moved.size for moved in lowered.transfers if HOST in (moved.source, moved.target)]
     total, devices = 40 + 5 * len(lowered.transfers) - 4 * len(own), 0
@@ -25,12 +25,7 @@ def host_time(machine: Any, lowered: lp.LoweredTrace, slots: int) -> Any:
             2 if row[2:] else 1 + len(row) for row in rows
         )
         devices += bool(rows)
-    names = [program.device for program in lowered.programs]
-    is_card = all(b in machine.neighbours.get(a, ()) for a in names for b in names if a != b)
-    between = len(lowered.transfers) - len(own)
-    if devices < 2 or (is_card and between >= (1 if slots == 1 else 24)):
-        total = 41
-    return machine.host_byte_ns * sum(own) + machine.host_call_ns * total
+    return machine.host_byte_ns * sum(own) + machine.host_call_ns * (total if devices > 1 else 41)
 
 
 def puts(request: Any, landing: int) -> list[int]:

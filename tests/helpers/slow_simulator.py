@@ -181,8 +181,7 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             beginning = beginning[: 1 if host_ns else None] if line.host_ns <= self.now else []
             for request in beginning:
                 request.began_ns, request.stage[HOST] = self.now, NOTHING if host_ns else DONE
-                taken_ns = host_time(self.machine, request.lowered, len(line.slots))
-                line.host_ns = self.now + (host_ns and taken_ns)
+                line.host_ns = self.now + (host_ns and host_time(self.machine, request.lowered))
                 self.tasks += [Task(request, HOST, DONE, None, line.host_ns)] if host_ns else []
             self.active += beginning
             self.settle(beginning)

@@ -15,9 +15,9 @@ class CudaOptions:
     runs, False writes nothing, and None writes it exactly without graphs and as a mark every few
     steps with graphs. `peers`: if off, copies between GPUs go through the host even where they need
     not. `depth`: requests under way in a slot; None chooses as many as pay off. `priorities`:
-    kernels of requests that have come further go first. `spanning`: whether a request that spans
-    devices is one graph; None decides it by trace (`meets_often`). `ways`: this process has one
-    device of several, and these are its ways to the others.
+    kernels of requests that have come further go first. `spanning`: one graph per request even if
+    it spans devices. `ways`: this process has one device of several, and these are its ways to the
+    others.
     """
 
     graphs: bool = True
@@ -26,5 +26,5 @@ class CudaOptions:
     peers: bool = True
     depth: int | None = None
     priorities: bool = True
-    spanning: bool | None = None
+    spanning: bool = False
     ways: ProcessWays | None = None

@@ -38,7 +38,7 @@ from tessera.backend.cuda.torch_ops import OperatorRefused
 from tessera.backend.cuda.trail import Trail, TrailKind
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.plan.launch_program import AreaKind, Queue, meets_often
+from tessera.ir.plan.launch_program import AreaKind, Queue
 from tessera.ir.program.program import BufferId, Launch, Role
 from tessera.settings import read_settings
 
@@ -164,7 +164,6 @@ class CudaReplica:
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
             for trace, order in self.orders.items()
         }
-        self._often = {t.trace: meets_often(t, lowered.slots) for t in lowered.traces}
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
 
@@ -372,13 +371,8 @@ class CudaReplica:
         """The part of a request that is captured as one graph."""
         if not self.cuda.graphs:
             return _Captured.NOTHING
-        if not self._spans[trace]:
-            return _Captured.WHOLE
-        spanning = self.cuda.spanning
-        if spanning is None:
-            is_one_gpu = len({device.gpu.ordinal for device in self.devices.values()}) == 1
-            spanning = is_one_gpu and self._often[trace]
-        return _Captured.WHOLE if spanning else _Captured.ROWS
+        spans = self._spans[trace] and not self.cuda.spanning
+        return _Captured.ROWS if spans else _Captured.WHOLE
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None if the driver cannot capture its calls."""

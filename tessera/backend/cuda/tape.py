@@ -6,11 +6,11 @@ action, so that the fault of a refused call names the step, its sizes and the de
 
 `with_graph_rows` turns each row of launches, memsets and copies on one stream into one graph; calls
 that join queues stay calls. A graph that spans devices has inner queues that the driver picks, and
-requests of several slots hold each other up in these queues: on an H200, plans of slices took up to
-60% longer (`benchmarks/results/simulated_h200.json`); `meets_often` says where it pays off. A graph
-of one row runs on the stream on which it is launched, so each queue of each slot continues as soon
-as its waits are over, and the host still makes few calls. Transfers and short rows stay single
-calls: with graphs for them too, plans took up to 28% longer.
+requests that often change device hold each other up in these queues: on an H200, plans of slices
+took up to 60% longer (`benchmarks/results/simulated_h200.json`). A graph of one row runs on the
+stream on which it is launched, so each queue of each slot continues as soon as its waits are over,
+and the host still makes few calls. Transfers and short rows stay single calls: with graphs for them
+too, plans took up to 28% longer.
 """
 
 from __future__ import annotations

@@ -227,20 +227,6 @@ class LoweredTrace:
     gate: int | None = None
 
 
-MANY_TRANSFERS = 24
-"""Transfers between devices from which on slices of one GPU do a request as one graph."""
-
-
-def meets_often(trace: LoweredTrace, slots: int) -> bool:
-    """Whether slices of one GPU do a request as one graph, and not as rows of launches.
-
-    In a graph, an exchange costs neither host calls nor the wait for them. But graphs share hidden
-    queues, in which requests of several slots hold each other up (decision record 0017).
-    """
-    between = sum(HOST not in (moved.source, moved.target) for moved in trace.transfers)
-    return between > 0 and (slots == 1 or between >= MANY_TRANSFERS)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """Memory of a device: `count` copies of `bytes`, the copy of slot or lane i at i * bytes."""
