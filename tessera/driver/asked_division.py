@@ -16,7 +16,10 @@ from math import isclose
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.analyses import remembering
+from tessera.frontend.plan.tsp import read_plan
+from tessera.frontend.text.readfile import read_source
 from tessera.ir.plan.division import Cut, Division, Twin, parts_of
+from tessera.ir.plan.print_plan import FORMAT
 from tessera.ir.program.program import Work
 from tessera.ir.program.step_names import meant_name, named_steps, work_name
 from tessera.passes.base import AnalysisManager
@@ -24,6 +27,7 @@ from tessera.passes.division.legal_cuts import CutAxis, StepCuts, cuts_of, for_e
 from tessera.passes.division.twins import TwinRules
 from tessera.planning.given.options import PlanOptions
 from tessera.planning.given.setting import AskedDivision, LoadedTrace
+from tessera.planning.placements import RANDOM
 from tessera.wording import Wording
 
 _CUT = re.compile(r"(.+):([a-z_]+)=([^=]+)")
@@ -56,7 +60,7 @@ def asked_divisions(
 ) -> tuple[AskedDivision, ...]:
     """The divisions that options ask for, one for each trace; none if they ask for none."""
     if not options.cuts and not options.twins:
-        return ()
+        return _of_placement(traces, options)
     asked = [_Asked(trace) for trace in traces]
     for option in options.cuts:
         shares = _shares(option)
@@ -69,6 +73,20 @@ def asked_divisions(
         for own, number in _named(asked, step, f"--twin {option}"):
             own.twin(number, gpus.split(",") if gpus else devices, option)
     return tuple(own.division() for own in asked)
+
+
+def _of_placement(traces: Sequence[LoadedTrace], options: PlanOptions) -> tuple[AskedDivision, ...]:
+    """The divisions of the plan that steps are to be placed as in, if it is one of these traces."""
+    if options.placement is None or options.placement.startswith(RANDOM):
+        return ()
+    source = read_source(options.placement)
+    if not source.text.lstrip().startswith(FORMAT):
+        return ()
+    planned = read_plan(source).plan.traces
+    if [trace.digest for trace in planned] != [trace.planned.digest for trace in traces]:
+        return ()
+    divided = any(trace.division for trace in planned)
+    return tuple(AskedDivision(trace.division) for trace in planned if divided)
 
 
 def _shares(option: str) -> _Shares:

@@ -98,6 +98,8 @@ def _of_plan(setting: PlanSetting, plan: Plan, path: str) -> Iterator[tuple[list
     index = {device.name: int(device.id) for device in setting.machine.devices}
     if [trace.digest for trace in plan.traces] != [t.planned.digest for t in setting.traces]:
         raise _unusable(f"`{path}` is a plan of other traces", code=1)
+    if [trace.division for trace in plan.traces] != [t.planned.division for t in setting.traces]:
+        raise _unusable(f"`{path}` divides steps in another way than asked for", code=1)
     for replica in plan.replicas:
         names = [step.device for placed in replica.traces for step in placed.steps]
         missing = sorted(set(names) - set(index))

@@ -35,6 +35,16 @@ def test_steps_are_divided_as_asked_for(tmp_path: Path) -> None:
     )
     assert "cut=linear:x=0.6@a100,0.4@l40s" in planned.options
     assert tessc("check", str(target)).code == 0
+    again = tmp_path / "again.tsp"
+    common_again = ("plan", str(MLP), "--gpus", "a100,l40s", "--placement", str(target))
+    assert tessc(*common_again, "-o", str(again)).code == 0
+    placed = parse_plan(again.read_text())
+    assert placed.traces == planned.traces
+    assert [s.device for s in placed.replicas[0].traces[0].steps] == [
+        s.device for s in planned.replicas[0].traces[0].steps
+    ]
+    outcome = tessc(*common_again, "--twin", "relu", "-o", str(again))
+    assert "divides steps in another way than asked for" in outcome.err
     document = json.loads(tessc(*common, "--json").text)
     steps = document["replicas"][0]["traces"][0]["steps"]
     linear = [(step["origin"], step["range"], step["device"]) for step in steps][3:5]
