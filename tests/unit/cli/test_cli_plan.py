@@ -29,8 +29,8 @@ BIG = """//! tessera.trace 1
 //! buffer v bytes=60000000000 role=weight
 //! buffer x bytes=4096 role=output
 //! buffer y bytes=4096 role=output
-//! memcpy x+0 w+0 bytes=4096
-//! memcpy y+0 v+0 bytes=4096
+//! op aten::clone reads=[w:f32[2]{14999999999}] writes=[x:f32[2]]
+//! op aten::clone reads=[v:f32[2]{14999999999}] writes=[y:f32[2]]
 """
 
 
@@ -164,8 +164,8 @@ def test_memory_that_does_not_suffice(tmp_path: Path) -> None:
 STATE = """//! tessera.trace 1
 //! buffer s bytes=10000000000 role=state
 //! buffer t bytes=10000000000 role=temp
-//! memcpy t s bytes=4096
-//! memcpy s t bytes=4096
+//! memcpy t s bytes=10000000000
+//! memcpy s t bytes=10000000000
 """
 
 
