@@ -11,6 +11,8 @@ verified run, a pattern is written into the place of a buffer right before the f
 device that uses the buffer, on the queue of that action. `passes.checker.tenants` has proved that
 all earlier uses of that place are over by then, and that all other actions on the buffer come
 later.
+
+Longer than 400 lines because it contains everything that a request does on its streams.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from tessera.backend.cuda.queued_work import (
     pack_parameters,
     step_name,
 )
+from tessera.backend.cuda.strands import End, StrandWork, strands
 from tessera.backend.cuda.tape import QueueRow, Refused, Tape, TapeCall
 from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
@@ -90,6 +93,7 @@ class Enqueuer:
     `stage` selects the trail words and the done word to write. Inputs `in_place` are fetched from
     the address in a word of pinned memory. If the trace has a gate, `gate` is the event that is
     recorded there. `captured`: the tape becomes a graph, and the gate event becomes a node of it.
+    With a `copier`, each device has one stream (`strands`).
     """
 
     def __init__(
@@ -105,9 +109,12 @@ class Enqueuer:
         in_place: Collection[str] = (),
         trail: TrailKind = TrailKind.NONE,
         captured: bool = False,
+        copier: End | None = None,
     ) -> None:
         self.parts = parts
-        self.writer = TapeWriter(parts.around, trace=trace, slot=slot, lane=lane, stamps=stamps)
+        self.writer = TapeWriter(
+            parts.around, trace=trace, slot=slot, lane=lane, stamps=stamps, copier=copier
+        )
         self.buffers = buffers
         self.gate: Handle | None = None
         self._trace = trace
@@ -143,13 +150,20 @@ class Enqueuer:
         `prologue` are the copies made first; `tell`: report the end of the request to the host.
         """
         root = next(iter(self.parts.around.devices)), Queue.COMPUTE
-        used = [root, *(place for place in self._queues(actions) if place != root)]
+        copier = self.writer.copier
+        works = () if copier is None else strands(actions, copier)
+        places = dict.fromkeys((work.device, Queue.COMPUTE) for work in works)
+        queues = self._queues(actions) if copier is None else places
+        used = [root, *(place for place in queues if place != root)]
         for device, target, source, size in prologue:
             stream = self.writer.stream(*root)
             self.writer.copy(device, Queue.COMPUTE, target, source, size, stream)
         self._fork(root, used)
-        for action in actions:
-            self.act(action)
+        if copier is None:
+            for action in actions:
+                self.act(action)
+        else:
+            self._weave(works)
         self.writer.action = None
         self.writer.end_rows()
         self.writer.rise(root[0], None)
@@ -159,6 +173,22 @@ class Enqueuer:
             word = self.parts.done_words[self._stage]
             self.writer.call(root[0], "cuMemsetD32Async", word, 1, 1, self.writer.stream(*root))
         return self.writer.tape, *root
+
+    def _weave(self, works: Sequence[StrandWork]) -> None:
+        """Write the work of all strands, and the waits between them."""
+        awaited = {number for work in works for number in work.after}
+        for number, work in enumerate(works):
+            for other in work.after:
+                done = self._strand_event(works[other].device, other)
+                self.writer.wait(work.device, Queue.COMPUTE, done)
+            self.act(work.action)
+            if number in awaited:
+                self.writer.record(
+                    work.device, Queue.COMPUTE, self._strand_event(work.device, number)
+                )
+
+    def _strand_event(self, device: str, number: int) -> Handle:
+        return self.writer.event(device, "strand", self.writer.slot, number)
 
     def _queues(self, actions: Sequence[Action]) -> list[tuple[str, Queue]]:
         """The queues in use."""
@@ -230,6 +260,7 @@ class Enqueuer:
         Another queue may use other bytes of the buffer next, and waits for the pattern.
         """
         used: list[tuple[str, Queue, BufferId]] = []
+        copying: tuple[str, Queue] | None = None
         match action:
             case Do(device, Run(number)):
                 touched = sorted(self._served.touched[number])
@@ -239,6 +270,8 @@ class Enqueuer:
             case Move(transfer):
                 used = [(transfer.source, Queue.OUT, transfer.buffer)]
                 used += [(transfer.target, Queue.IN, transfer.buffer)]
+                if self.writer.copier is not None and HOST not in (used[0][0], used[1][0]):
+                    copying = self.writer.copying(transfer)
             case _:
                 return
         places = self.parts.around.memory.places
@@ -250,7 +283,7 @@ class Enqueuer:
                 continue
             queues = self._present.setdefault((device, own), set())
             if not queues:
-                self._write_pattern(device, queue, filled, side)
+                self._write_pattern(device, copying or (device, queue), filled, side)
             if own in self._moved and queue not in queues:
                 written = self.writer.event(device, "pattern", self.writer.slot, int(own))
                 if queues:
@@ -259,7 +292,9 @@ class Enqueuer:
                     self.writer.record(device, queue, written)
             queues.add(queue)
 
-    def _write_pattern(self, device: str, queue: Queue, buffer: Buffer, side: ComparedSide) -> None:
+    def _write_pattern(
+        self, device: str, at: tuple[str, Queue], buffer: Buffer, side: ComparedSide
+    ) -> None:
         target = self.writer.address(device, buffer.id)
         number = self.parts.done_words[self._stage] + NUMBER_AT
         keys = buffer_key(self._trace, buffer.id), device_key(device)
@@ -272,9 +307,7 @@ class Enqueuer:
                 continue
             blocks = min(1024, -(-(end - start) // 4096))
             words = (target, start, end, number, *keys, int(side))
-            self.writer.launch_helper(
-                (device, queue), "fill_unwritten", words, blocks=blocks, threads=256
-            )
+            self.writer.launch_helper(at, "fill_unwritten", words, blocks=blocks, threads=256)
 
     def _event(self, device: str, number: int) -> Handle:
         return self.writer.event(device, "event", self.writer.slot, number)

@@ -3,6 +3,7 @@
 - Direct: between devices of one GPU, and GPUs that reach each other's memory. The copy runs on the
   out stream of the source once the in stream of the target has reached the receive; the in stream
   continues after the copy.
+  In a strand (`strands`) there is the copy alone.
 - Staged: between GPUs that do not reach each other's memory. Each slot and pair has two pinned
   buffers: while the target reads one, the source writes the other.
 - Between processes: the bytes lie in a window of the target until its in stream reaches the receive
@@ -77,6 +78,10 @@ class Links:
         if source not in self._devices or target not in self._devices:
             self._move_half(writer, transfer, name)
             return
+        send, receive = f"send {name} to {target}", f"receive {name} from {source}"
+        if writer.copier is not None:
+            self._move_in_strand(writer, transfer, send, receive)
+            return
         slot = writer.slot
         ready = self._streams.event(target, ("ready", slot, int(transfer.id)))
         writer.record(target, Queue.IN, ready)
@@ -86,12 +91,24 @@ class Links:
             work = partial(self._direct_copy, writer, transfer)
         else:
             work = partial(self._staged_copy, writer, transfer)
-        send, receive = f"send {name} to {target}", f"receive {name} from {source}"
         writer.timing(source, Queue.OUT, send, work, moved=transfer.size, peer=target)
         writer.timed_too(target, Queue.IN, receive, source)
         arrived = self._streams.event(source, ("arrived", slot, int(transfer.id)))
         writer.record(source, Queue.OUT, arrived)
         writer.wait(target, Queue.IN, arrived)
+
+    def _move_in_strand(
+        self, writer: TapeWriter, transfer: Transfer, send: str, receive: str
+    ) -> None:
+        """Write the copy alone: the strand that makes it has waited for both ends."""
+        self._turn(writer, transfer)
+        ends = [(transfer.source, Queue.OUT, send), (transfer.target, Queue.IN, receive)]
+        (device, queue, text), (peer, other, same) = sorted(
+            ends, key=lambda end: end[:2] != writer.copying(transfer)
+        )
+        work = partial(self._direct_copy, writer, transfer)
+        writer.timing(device, queue, text, work, moved=transfer.size, peer=peer)
+        writer.timed_too(peer, other, same, device)
 
     def _move_half(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
         """Write the calls for the end of a transfer that is in this process."""
@@ -126,7 +143,7 @@ class Links:
         self._delay(writer, transfer)
         source = writer.address(transfer.source, transfer.buffer)
         target = writer.address(transfer.target, transfer.buffer)
-        self.copy_ranges(writer, transfer.source, Queue.OUT, target, source, transfer.bytes)
+        self.copy_ranges(writer, *writer.copying(transfer), target, source, transfer.bytes)
 
     def _staged_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Copy through two pinned buffers; each is overwritten only after it has been read."""
@@ -199,15 +216,13 @@ class Links:
             self._ends[key] = self._word(transfer.source)
         wait_ns = round(min(transfer.size / self._rate, LONGEST_S) * 1e9)
         arguments = (self._free_at[pair], wait_ns, self._ends[key])
-        place = transfer.source, Queue.OUT
-        writer.launch_helper(place, "link_turn", arguments)
+        writer.launch_helper(writer.copying(transfer), "link_turn", arguments)
 
     def _delay(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Wait for the time that the bytes take on a throttled link."""
         if self._rate is not None:
             end = self._ends[writer.slot, transfer.source, transfer.target]
-            place = transfer.source, Queue.OUT
-            writer.launch_helper(place, "link_delay", (end,))
+            writer.launch_helper(writer.copying(transfer), "link_delay", (end,))
 
     def _word(self, device: str) -> int:
         self._driver.use(self._devices[device].context)

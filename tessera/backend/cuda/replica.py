@@ -29,6 +29,7 @@ from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.process_ways import order_of
+from tessera.backend.cuda.strands import End
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape, refusal, with_graph_rows
 from tessera.backend.cuda.tape_writer import Surroundings
@@ -328,6 +329,7 @@ class CudaReplica:
                 in_place=in_place,
                 trail=TrailKind.EXACT if self.cuda.trail else _TRAILS[kind],
                 captured=kind is _Captured.WHOLE,
+                copier=self._copier(trace) if kind is _Captured.WHOLE else None,
             )
             prologue = self._prologue(trace, slot, lane)
             tape, root, _ = writer.write(self.orders[trace], prologue)
@@ -373,6 +375,12 @@ class CudaReplica:
             return _Captured.NOTHING
         spans = self._spans[trace] and not self.cuda.spanning
         return _Captured.ROWS if spans else _Captured.WHOLE
+
+    def _copier(self, trace: int) -> End | None:
+        """The strands that make copies, if a graph of a trace over slices has strands."""
+        is_one_gpu = len({device.gpu.ordinal for device in self.devices.values()}) == 1
+        has_strands = self._spans[trace] and is_one_gpu and self.cuda.ways is None
+        return self.cuda.strands if has_strands else None
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None if the driver cannot capture its calls."""

@@ -16,12 +16,13 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.issue_order import Action
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.queued_work import pack_words
+from tessera.backend.cuda.strands import End
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.cuda.timing import Stamps, Timed
 from tessera.backend.service import BackendOptions
-from tessera.ir.plan.launch_program import HOST, Queue
+from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.program.program import BufferId, Pointer, Work
 
 Place = tuple[str, Queue]
@@ -40,15 +41,26 @@ class Surroundings:
 
 
 class TapeWriter:
-    """Writes the tape of one trace in one slot and lane. `action` is the action of its calls."""
+    """Writes the tape of one trace in one slot and lane. `action` is the action of its calls.
+
+    With a `copier`, all queues of a device are its compute queue (`strands`).
+    """
 
     def __init__(
-        self, around: Surroundings, *, trace: int, slot: int, lane: int, stamps: Stamps
+        self,
+        around: Surroundings,
+        *,
+        trace: int,
+        slot: int,
+        lane: int,
+        stamps: Stamps,
+        copier: End | None = None,
     ) -> None:
         self.around = around
         self.trace = trace
         self.slot = slot
         self.lane = lane
+        self.copier = copier
         self.tape = Tape()
         self.timed: list[Timed] = []
         self.action: Action | None = None
@@ -103,9 +115,10 @@ class TapeWriter:
 
     def wait(self, device: str, queue: Queue, event: Handle) -> None:
         """Let a queue wait for an event."""
+        stream, queue = self.stream(device, queue), self._queue(queue)
         if queue is Queue.COMPUTE:
             self.end_row(device)
-        self.call(device, "cuStreamWaitEvent", self.stream(device, queue), event, 0)
+        self.call(device, "cuStreamWaitEvent", stream, event, 0)
         self._last[device, queue] = None
 
     def launch_helper(
@@ -146,12 +159,15 @@ class TapeWriter:
         if self.around.options.rows and peer in ("", HOST):
             self._in_row(device, queue, name, work, moved, peer)
             return
-        start = self._last.get((device, queue))
+        own = device, self._queue(queue)
+        if own[1] is Queue.COMPUTE:
+            self.end_row(device)
+        start = self._last.get(own)
         if start is None:
             start = self._stamp(device, queue)
         work()
         end = self._stamp(device, queue)
-        self._last[device, queue] = end
+        self._last[own] = end
         timed = Timed(
             device=device,
             queue=queue,
@@ -231,10 +247,19 @@ class TapeWriter:
 
     def stream(self, device: str, queue: Queue) -> Handle:
         """The stream of a queue in this slot; for compute, that of the current priority."""
-        streams = self.around.streams
+        streams, queue = self.around.streams, self._queue(queue)
         if queue is Queue.COMPUTE:
             return streams.compute(device, self.slot, self._priorities.get(device))
         return streams.stream(device, self.slot, queue)
+
+    def _queue(self, queue: Queue) -> Queue:
+        return queue if self.copier is None else Queue.COMPUTE
+
+    def copying(self, transfer: Transfer) -> Place:
+        """The queue that makes the copy of a transfer between devices."""
+        if self.copier is End.TARGET:
+            return transfer.target, Queue.IN
+        return transfer.source, Queue.OUT
 
     def rise(self, device: str, priority: int | None) -> None:
         """Continue the compute queue of a device on a stream of another priority."""

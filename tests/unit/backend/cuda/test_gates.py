@@ -15,6 +15,7 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
+from tessera.backend.cuda.strands import End
 from tessera.backend.service import BackendOptions, Model
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
@@ -71,6 +72,7 @@ def run(seed: int) -> bool:
         graphs=rng.random() < 0.6,
         depth=rng.choice([None, 1, 2, 4]),
         spanning=rng.choice([True, False]),
+        strands=rng.choice([None, *End]),
     )
     lanes, traces = model.lowered.lanes, len(model.traces)
     asks = [Ask(i, rng.randrange(traces), rng.randrange(lanes)) for i in range(rng.randint(3, 12))]
