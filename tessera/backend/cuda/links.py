@@ -3,7 +3,7 @@
 - Direct: between devices of one GPU, and GPUs that reach each other's memory. The copy runs on the
   out stream of the source once the in stream of the target has reached the receive; the in stream
   continues after the copy.
-  In a strand (`strands`) there is the copy alone.
+  In a strand (`strands`) there is the copy alone, and several ranges are one kernel.
 - Staged: between GPUs that do not reach each other's memory. Each slot and pair has two pinned
   buffers: while the target reads one, the source writes the other.
 - Between processes: the bytes lie in a window of the target until its in stream reaches the receive
@@ -37,7 +37,15 @@ from tessera.ir.plan.launch_program import Queue, Transfer
 
 STAGE_BYTES = 4 << 20
 FETCH_BYTES = 16 << 10
+PART_BYTES = 4 << 10
 MANY_PIECES = 32
+
+
+def _parts(ranges: Sequence[tuple[int, int]], most: int) -> tuple[tuple[int, int], ...]:
+    """Starts and sizes of ranges, cut where they have more bytes."""
+    return tuple(
+        (at, min(most, end - at)) for start, end in ranges for at in range(start, end, most)
+    )
 
 
 class Links:
@@ -242,6 +250,10 @@ class Links:
     ) -> None:
         """Copy the same ranges from one place to another, in as few calls as possible."""
         pieces = pieces_of(tuple(ranges))
+        if len(pieces) > 1 and writer.copier is not None:  # each copy would hold up the strand
+            rows = _parts(ranges, PART_BYTES)
+            self._copy_rows(writer, (device, queue), "copy_ranges", (target, source), rows)
+            return
         if len(pieces) > MANY_PIECES:
             rows = tuple(
                 (piece.start + row * piece.pitch, piece.width)
@@ -271,11 +283,7 @@ class Links:
         ranges: Sequence[tuple[int, int]],
     ) -> None:
         """Copy ranges from the address that a word in pinned memory holds when the request runs."""
-        parts = tuple(
-            (at, min(FETCH_BYTES, end - at))
-            for start, end in ranges
-            for at in range(start, end, FETCH_BYTES)
-        )
+        parts = _parts(ranges, FETCH_BYTES)
         if parts:
             self._copy_rows(writer, place, "fetch_ranges", (target, word), parts)
 
