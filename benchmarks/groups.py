@@ -98,6 +98,7 @@ CORPUS = (
 ANALYSIS = (
     Run("analysis.analyze", PTXAS),
     Run("analysis.grid_size"),
+    Run("analysis.kv_parts examples/traces/llama_decode.ptx"),
     Run("analysis.tightness"),
     Run("analysis.zoo"),
     Run("analysis.graph_library"),

@@ -11,8 +11,9 @@ they are given have equal scenes; `key` is what makes two scenes equal.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from types import MappingProxyType
 from typing import assert_never
@@ -109,13 +110,16 @@ def build_setting(
             if buffer in layout.zone_of
         },
     )
-    digests = tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known)
     buffers = {zone: buffer for buffer, zone in layout.zone_of.items()}
     starts: dict[int, int] = {}
     for place, zone in layout.own.items():
         argument = launch.arguments[place]
         assert isinstance(argument, ir.Pointer)
         buffers[zone], starts[zone] = argument.buffer, argument.offset
+    shared = Counter(buffers.values())
+    alone = frozenset(zone for zone, buffer in buffers.items() if shared[buffer] == 1)
+    scene = replace(scene, alone=alone)
+    digests = tuple((zone, known[b].sha256) for b, zone in layout.zone_of.items() if b in known)
     key = (*_scene_key(scene), digests)
     return LaunchSetting(scene=scene, buffers=buffers, offsets=starts, targets=targets, key=key)
 
@@ -154,6 +158,7 @@ def _scene_key(scene: Scene) -> tuple[object, ...]:
         ),
         tuple(scene.symbols.items()),
         tuple(sorted(scene.holders)),
+        tuple(sorted(scene.alone)),
     )
 
 

@@ -79,7 +79,7 @@ def take_checkpoint(
     maps = runner.made_maps
     if runner.elections or runner.guarded_writes or runner.halves.moved or maps.copies:
         return last
-    if maps.first != -1:
+    if maps.first != -1 or runner.assumed.count:
         return last
     done, recorder = runner.recorder, Recorder(runner.scene.zones)
     done.finish()

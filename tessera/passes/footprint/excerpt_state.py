@@ -29,9 +29,11 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import SINK
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike, Split
-from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, Lanes
+from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, BySign, Lanes
 from tessera.passes.lane_values.masks import ALL, NONE, Mask, selected
+from tessera.passes.lane_values.narrowing import narrowed
 from tessera.passes.lane_values.predicates import invert
+from tessera.passes.lane_values.symbols import Assumptions, Bounds
 from tessera.passes.lane_values.warps import agreeing, choose, merged_choice
 from tessera.wording import Wording
 
@@ -134,6 +136,9 @@ class SliceState:
         self.in_rounds = False
         self.halves = Halves()
         self.products = MovedProducts(code)
+        self.assumed = Assumptions()
+        # Numbers from memory with names, by what they are loaded from.
+        self.loads: dict[object, Lanes] = {}
 
     def _place_symbols(self) -> dict[str, int]:
         """Addresses of parameters, of local variables, and of module variables."""
@@ -210,6 +215,8 @@ class SliceState:
         if value is None:
             return lanes.unknown(bits, index)
         width = self.code.widths.get(name, bits)
+        if value.form is not None or value.signs is not None:
+            value = narrowed(value, width)
         return lanes.truncate(value, bits) if bits < width else value
 
     def value(self, operand: ptx.Operand, bits: int, index: int) -> Lanes:
@@ -226,7 +233,11 @@ class SliceState:
             case ptx.Offset():
                 base = self._named(operand.base, bits, index)
                 moved = self.value(operand.displacement, bits, index)
-                return lanes.add(base, moved, bits)
+                total = lanes.add(base, moved, bits)
+                if base.signs is not None:
+                    key, *sides = base.signs
+                    total.signs = BySign(key, *(lanes.add(side, moved, bits) for side in sides))
+                return total
             case ptx.Integer() | ptx.Unary() | ptx.Binary() | ptx.Conditional() | ptx.Cast():
                 number = integer_value(operand)
                 return lanes.unknown(bits, index) if number is None else lanes.scalar(number, bits)
@@ -307,6 +318,11 @@ class SliceState:
         if self.here.election == -1:
             return NONE
         return agreeing(self.here.elected, values, self.scene.threads)
+
+    def told(self, guard: ptx.Guard | None) -> Bounds:
+        """What is known of symbols where a guard lets an instruction run."""
+        facts = None if guard is None else self.predicate(guard).facts
+        return () if facts is None else facts.true
 
     def note(self, step: Step, number: int, address: Lanes, width: int, mask: Mask) -> None:
         """Record an access; on a side of a branch that depends on data, nothing is certain yet."""

@@ -167,7 +167,17 @@ class _LaunchWalk:
     def _run(
         self, code: KernelCode, budget: int, follower: Callable[[], Follower] | None
     ) -> dict[int, Wording]:
-        """Run the whole launch; return the reasons for its pins."""
+        """Run the whole launch; return the reasons for its pins. If it may write what was taken to
+        be steady, nothing is."""
+        pins = self._run_all(code, budget, follower)
+        if not _is_steady(code, self.recorder, pins):
+            self.scene = replace(self.scene, alone=frozenset())
+            pins = self._run_all(code, budget, follower)
+        return pins
+
+    def _run_all(
+        self, code: KernelCode, budget: int, follower: Callable[[], Follower] | None
+    ) -> dict[int, Wording]:
         self.recorder = Recorder(self.scene.zones)
         if self.is_coarse:
             return self._run_coarse(code, budget, None if follower is None else follower())
@@ -253,6 +263,22 @@ class _LaunchWalk:
         ends_early = _cancels(self.code) or self.code.calls.may_exit
         is_sure = not self.is_coarse and not ends_early
         return _collect(self.recorder, pins, is_coarse=self.is_coarse, is_sure=is_sure)
+
+
+def _is_steady(code: KernelCode, recorder: Recorder, pins: dict[int, Wording]) -> bool:
+    """Whether nothing is written where equal addresses were taken to hold equal numbers."""
+    if not recorder.steady:
+        return True
+    if pins or recorder.unresolved:
+        return False
+    effects = {step.index: step.effects for block in code.blocks for step in block}
+    for at, effect, zone in recorder.touched:
+        known = effects.get(at, ())
+        if zone in recorder.steady and not (
+            0 <= effect < len(known) and not known[effect].access.writes
+        ):
+            return False
+    return True
 
 
 def _cancels(code: KernelCode) -> bool:

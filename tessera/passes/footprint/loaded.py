@@ -27,8 +27,9 @@ from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.zones import Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, U64, Lanes
+from tessera.passes.lane_values.lanes import HARD, POINTER, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.named_values import loaded_number
 
 
 def load_results(runner: SliceState, step: Step, mask: Mask) -> None:
@@ -66,8 +67,37 @@ def _word(
     if value is not None:
         return value
     width = (type_bits(type) + 7) // 8
-    kind = HARD if may_be_address(runner.scene, address, offset, width) else NUMBER
-    return lanes.of_kind(any_of_type(type, bits, index), kind)
+    if may_be_address(runner.scene, address, offset, width):
+        return lanes.of_kind(any_of_type(type, bits, index), HARD)
+    return _named_word(runner, address, (offset, type), any_of_type(type, bits, index), bits)
+
+
+_MOST_ADDRESSES = 1 << 12
+
+
+def _named_word(
+    runner: SliceState, address: Lanes, what: tuple[int, str], value: Lanes, bits: int
+) -> Lanes:
+    """A loaded number with a name. If the launch writes no byte of the object, which is seen at its
+    end, equal addresses hold equal numbers: in the same thread, and in all threads of a CTA."""
+    if runner.piece is None or address.span is not None or value.span is None or bits < 32:
+        return value
+    zone = runner.common_zone(address)
+    steady = zone in runner.scene.alone and address.size <= _MOST_ADDRESSES
+    key = None
+    if steady and zone is not None:
+        runner.recorder.steady.add(zone)
+        slopes = tuple((id(digit), slope.tobytes()) for digit, slope in address.slopes.items())
+        key = (address.start.shape, address.start.tobytes(), slopes, *what, bits)
+        known = runner.loads.get(key)
+        if known is not None:
+            return known
+    arrays = (address.start, *address.slopes.values())
+    shared = steady and all(array.shape[-1] == 1 for array in arrays)
+    result = loaded_number(runner.assumed, value, bits, is_shared=shared)
+    if key is not None:
+        runner.loads[key] = result
+    return result
 
 
 def _known_word(

@@ -35,6 +35,7 @@ from tessera.ir.ptx.control_flow import EXIT, branch_targets, innermost_loops
 from tessera.passes.footprint.both_ways import Side
 from tessera.passes.footprint.checkpoints import RunCheckpoint, restore, take_checkpoint
 from tessera.passes.footprint.excerpt_state import Follower, Key
+from tessera.passes.footprint.open_rounds import OpenRounds
 from tessera.passes.footprint.pieces import GridPiece
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.rounds import LoopRounds
@@ -44,8 +45,9 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import NotAlike
 from tessera.passes.lane_values.lanes import HARD, U64, Lanes
-from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.masks import ALL, NONE, Mask, same_threads
 from tessera.passes.lane_values.predicates import invert
+from tessera.passes.lane_values.symbols import PredicateFacts
 from tessera.passes.lane_values.warps import elected_sides
 
 MANY_ROUNDS_AT_ONCE = True
@@ -61,6 +63,11 @@ _DEEPEST_EXIT = 4
 
 class OverBudget(Exception):
     """The budget of work is used up, or no amount of work would suffice."""
+
+
+def _told(taken: Lanes) -> PredicateFacts:
+    """What is known on either side of a branch."""
+    return taken.facts or PredicateFacts()
 
 
 class SliceMachine(StepRunner):
@@ -93,6 +100,10 @@ class SliceMachine(StepRunner):
         self.since = 0
         is_exact = most_rounds is None and shared is None and MANY_ROUNDS_AT_ONCE
         self.rounds = LoopRounds(self, self.rank, self.run_block) if is_exact else None
+        self.open_rounds: OpenRounds | None = None
+        if self.rounds is not None and piece is not None:
+            heads = self.rounds.heads
+            self.open_rounds = OpenRounds(self, heads, self.rank, self.run_block)
 
     def start(self, at: RunCheckpoint | None = None) -> None:
         """Run the kernel to its end, from its entry or from a checkpoint."""
@@ -123,6 +134,8 @@ class SliceMachine(StepRunner):
             mask = self._limit_rounds(block, mask, pending)
             if self.rounds is not None:
                 self.rounds.visit(block, mask)
+            if self.open_rounds is not None:
+                self.open_rounds.enter(block, mask)
             self.run_block(block, mask, pending)
             self._check_budget()
 
@@ -180,15 +193,23 @@ class SliceMachine(StepRunner):
             return
         taken = self.predicate(instruction.guard)
         if step.meaning.flow is Flow.TRAP or target in self.code.doomed:
+            self._assume_passed(invert(taken), mask)
             self._pend(pending, following, mask.unless(taken))
             return
         if following in self.code.doomed:
+            self._assume_passed(taken, mask)
             self._pend(pending, target, mask.unless(invert(taken)))
             return
         if taken.span is not None:
             mask = self._open_branch(block, (target, following), mask, taken, pending)
         self._pend(pending, target, mask.narrow(taken))
         self._pend(pending, following, mask.narrow(invert(taken)))
+
+    def _assume_passed(self, passed: Lanes, mask: Mask) -> None:
+        """Go on with what is known where threads did not come to a trap."""
+        if passed.facts is not None:
+            certain = mask.sure if self.side is None else None
+            self.assumed.assume(passed.facts.true, mask.strong, certain)
 
     def _next_block(self, block: int) -> int:
         return block + 1 if block + 1 < len(self.code.flow.blocks) else EXIT
@@ -234,6 +255,13 @@ class SliceMachine(StepRunner):
         self._check_entries(block)
         if self.in_rounds:
             raise NotAlike
+        if self.open_rounds is not None and same_threads(chosen & mask.may, mask.may):
+            if self.open_rounds.capture(block, taken, mask):
+                return mask.without(chosen)
+            if self._follow_rounds(self.open_rounds, block, ways, mask, taken):
+                (after,) = (way for way in ways if way != self._head(block))
+                self._pend(pending, after, mask)
+                return mask.without(chosen)
         meet = self.code.meets[block]
         deepest = _DEEPEST_EXIT if meet == EXIT else _DEEPEST_FORK
         if self._is_forward(block, ways) and self.depth < deepest:
@@ -241,6 +269,29 @@ class SliceMachine(StepRunner):
             return mask.without(chosen)
         self._scatter(block, ways, mask, chosen, pending)
         return mask.without(chosen)
+
+    def _head(self, block: int) -> int | None:
+        loop = self.loop_of[block]
+        return None if loop is None else self.code.flow.loops[loop].header
+
+    def _follow_rounds(
+        self,
+        rounds: OpenRounds,
+        block: int,
+        ways: tuple[int, int],
+        mask: Mask,
+        taken: Lanes,
+    ) -> bool:
+        """Follow a loop whose end, at this branch, depends on data; False if that does not work."""
+        head, loop = self._head(block), self.loop_of[block]
+        if head is None or loop is None or head not in ways or head not in rounds.heads:
+            return False
+        back = ways[0] == head
+        after = ways[1] if back else ways[0]
+        if after == EXIT or after in self.code.flow.loops[loop].blocks:
+            return False
+        told = _told(taken)
+        return rounds.follow(block, head, mask, told.true if back else told.false, back=back)
 
     def _check_entries(self, block: int) -> None:
         """Raise `OverBudget` if threads that part here meet inside a loop with several entries."""
@@ -277,12 +328,15 @@ class SliceMachine(StepRunner):
         writes = (Side(), Side())
         alone, self.alone = self.alone, False
         self.depth += 1
-        for way, side, here in zip(ways, writes, elected, strict=True):
+        for way, side, here, told in zip(ways, writes, elected, _told(taken), strict=True):
             self.registers, self.side = dict(before), side
+            mark = len(self.assumed.trail)
+            self.assumed.assume(told, chosen)
             self.guarded_writes = {name: known.copy() for name, known in guarded.items()}
             if way not in (meet, EXIT):
                 start = Mask(chosen, chosen, mask.sure & chosen)
                 self.run({way: start.with_election(*here)}, meet)
+            self.assumed.undo(mark)
             sides.append(self.registers)
         self.depth -= 1
         self.alone = alone

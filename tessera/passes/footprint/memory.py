@@ -13,7 +13,9 @@ from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import U64, Lanes
-from tessera.passes.lane_values.masks import NONE, Mask
+from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.narrowing import narrowed
+from tessera.passes.lane_values.symbols import impossible
 
 
 def extent_accesses(
@@ -58,6 +60,13 @@ def _sized(
         size = _source_size(runner, step, place, size)
     if size.span is not None:
         high = lanes.unsigned_bounds(size, 32)[1]
+        mark = len(runner.assumed.trail)
+        if size.facts is not None:
+            # With a size of 0, nothing is touched.
+            runner.assumed.assume(size.facts.true, ALL)
+            mask = mask.without(impossible(address.form))
+            address = narrowed(address, 64)
+        runner.assumed.undo(mark)
         length = Lanes(np.zeros_like(high), np.maximum(high, U64(1)) - U64(1), size.why)
         grown = lanes.add(address, length, 64)
         runner.recorder.add(step.index, number, grown, 1, mask.may, NONE)

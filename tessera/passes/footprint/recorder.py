@@ -41,6 +41,7 @@ _MERGE_ABOVE = 4096
 _SORT_COST = 40
 _NULL_REACH = 1 << 32
 _RUN_REACH = REACH // 4
+_MOST_MOVES = 1 << 14
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class Recorder:
         # Zones that values of the excerpt are loaded from: with known contents, and without.
         self.looked_up: set[int] = set()
         self.asked: set[int] = set()
+        # Zones of which equal addresses are taken to hold equal numbers (`loaded`).
+        self.steady: set[int] = set()
         # The CTA that copied a tensor map to each address, and the bytes of maps that copies used.
         self.map_owners: dict[int, int] = {}
         self.map_conflict = False
@@ -292,6 +295,10 @@ class Recorder:
             entry = self._entry(index, effect, common[0])
             entry.always, entry.whole = False, address.why
             return
+        if common is not None and self._add_apart_by_data(
+            index, effect, address, width, may, common
+        ):
+            return
         lo, reach = selected(may, address.start, span)
         self.work += 8 * lo.size
         if common is not None:
@@ -308,6 +315,36 @@ class Recorder:
             else:
                 key = Key(index, effect, int(place))
                 self._open_bytes(key, offset[here], reach[here], width, address.why, NO_SLOPES)
+
+    def _add_apart_by_data(
+        self,
+        index: int,
+        effect: int,
+        address: Lanes,
+        width: int,
+        may: Flags,
+        common: tuple[int, int],
+    ) -> bool:
+        """Addresses that data moves by multiples of one distance, all threads by as many; False if
+        they are not."""
+        form = address.form
+        if form is None or len(form.terms) != 1 or not form.where.all():
+            return False
+        ((symbol, step),) = form.terms
+        if symbol.low.size != 1 or symbol.high.size != 1 or abs(step) <= width:
+            return False
+        first, last = int(symbol.low.flat[0]), int(symbol.high.flat[0])
+        if not 0 <= last - first < _MOST_MOVES:
+            return False
+        (at,) = selected(may, form.at)
+        offset = (at - U64(common[1])).view(np.int64) + step * (first if step > 0 else last)
+        ranges = repeated(intervals.words(offset, width), [(abs(step), last - first + 1)])
+        self.work += 8 * ranges.size
+        entry = self._entry(index, effect, common[0])
+        entry.always = False
+        entry.may.append(self._repeated(ranges, address.slopes))
+        self._compact_large(entry)
+        return True
 
     def _note_open_nowhere(
         self, index: int, effect: int, lo: Words, reach: Words, why: int
@@ -366,6 +403,7 @@ class Recorder:
             self.nulls[at] = self.nulls.get(at, False) or known
         self.looked_up |= other.looked_up
         self.asked |= other.asked
+        self.steady |= other.steady
         for address, cta in other.map_owners.items():
             self.map_conflict |= self.map_owners.setdefault(address, cta) != cta
         self.map_conflict |= other.map_conflict

@@ -35,6 +35,7 @@ from tessera.passes.lane_values.lanes import (
     unknown,
 )
 from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.narrowing import unnamed
 from tessera.wording import Wording
 
 _PERIODS = (1, 2, 3, 4)
@@ -46,7 +47,7 @@ _UNFIT = frozenset({"elect", "tensormap", "call", "mapa"})
 Registers = dict[Key, Lanes]
 
 
-class _SilentRecorder(Recorder):
+class SilentRecorder(Recorder):
     """Records nothing, for a run that only counts the rounds that are alike."""
 
     def add(
@@ -90,12 +91,14 @@ class LoopRounds:
             if not names & _UNFIT:
                 self.heads[loop.header] = frozenset(loop.blocks)
         self.visits: dict[int, _Visits] = {}
+        # Registers that are written in the rounds that were seen: their symbols are of one round.
+        self.changed: set[Key] = set()
 
     def visit(self, block: int, mask: Mask) -> None:
         """Before a block is run: at the head of a loop, go through as many rounds as are alike."""
         for head in [h for h in self.visits if block not in self.heads[h]]:
             del self.visits[head]
-        if block not in self.heads or not _is_plain(mask) or self.machine.side is not None:
+        if block not in self.heads or not is_plain(mask) or self.machine.side is not None:
             return
         seen = self.visits.setdefault(block, _Visits())
         seen.states = [*seen.states[-max(_PERIODS) :], self.machine.registers]
@@ -118,6 +121,7 @@ class LoopRounds:
         now = self.machine.registers
         if before.keys() != now.keys():
             return None
+        self.changed = {key for key, value in now.items() if before[key] is not value}
         steps: dict[Key, Lanes] = {}
         for key, value in now.items():
             old = before[key]
@@ -141,14 +145,14 @@ class LoopRounds:
         First without recording, to see how many they are in each CTA.
         """
         machine = self.machine
-        kept = _Kept(machine)
+        kept = KeptState(machine)
         here = mask.may.any(axis=-1, keepdims=True)
         counts = np.where(here, np.int64(_FIRST_COUNT), 1)
         counted = False
         for _ in range(_MOST_TRIES):
             digit = RoundDigit(counts - 1)
             zones = machine.scene.zones
-            recorder = Recorder(zones) if counted else _SilentRecorder(zones)
+            recorder = Recorder(zones) if counted else SilentRecorder(zones)
             recorder.work = kept.recorder.work
             machine.recorder = recorder
             try:
@@ -183,11 +187,13 @@ class LoopRounds:
         """Run the body with a digit for the round, and leave the registers after the last one."""
         machine = self.machine
         first: Registers = {
-            key: value if self._is_live(head, key) else self._lost(key, value, mask)
+            key: self._unnamed(key, value)
+            if self._is_live(head, key)
+            else self._lost(key, value, mask)
             for key, value in machine.registers.items()
         }
         for key, step in steps.items():
-            value = machine.registers[key]
+            value = first[key]
             slopes = {**value.slopes, digit: step.start}
             first[key] = sloped(value, slopes, machine.bits(key))
         machine.registers = dict(first)
@@ -208,6 +214,9 @@ class LoopRounds:
             else:
                 after[key] = value
 
+    def _unnamed(self, key: Key, value: Lanes) -> Lanes:
+        return unnamed(value) if key in self.changed else value
+
     def _lost(self, key: Key, value: Lanes, mask: Mask) -> Lanes:
         """A register that the threads here no longer read: if one does, it can hold anything."""
         lost = of_kind(unknown(self.machine.bits(key), value.why), value.kind)
@@ -223,10 +232,10 @@ class LoopRounds:
             if not others:
                 break
             block = min(others, key=self.rank.__getitem__)
-            if block not in inside or not _is_plain(pending[block]):
+            if block not in inside or not is_plain(pending[block]):
                 raise NotAlike
         back = pending.get(head)
-        if back is None or not _is_plain(back):
+        if back is None or not is_plain(back):
             raise NotAlike
         if not _equal(mask.may, back.may) or not _equal(mask.sure, back.sure):
             raise NotAlike
@@ -238,6 +247,8 @@ class LoopRounds:
         if first is after and step is None:
             return after
         if after.options or after.choice or first.options or first.choice:
+            raise NotAlike
+        if first.form is not None or first.facts is not None or first.signs is not None:
             raise NotAlike
         bits = self.machine.bits(key)
         wanted = first.start if step is None else (first.start + step.start) & MASKS[bits]
@@ -258,19 +269,21 @@ class LoopRounds:
 
 
 @dataclass(slots=True, init=False)
-class _Kept:
+class KeptState:
     """The saved state of a machine, to be restored later."""
 
     registers: Registers
     recorder: Recorder
     pins: dict[int, Wording]
     local_kind: int
+    mark: int
 
     def __init__(self, machine: SliceState) -> None:
         self.registers = machine.registers
         self.recorder = machine.recorder
         self.pins = dict(machine.pins)
         self.local_kind = machine.local_kind
+        self.mark = len(machine.assumed.trail)
         machine.registers = dict(self.registers)
 
     def restore(self, machine: SliceState, work: int) -> None:
@@ -280,9 +293,10 @@ class _Kept:
         machine.recorder.work = work
         machine.pins = dict(self.pins)
         machine.local_kind = self.local_kind
+        machine.assumed.undo(self.mark)
 
 
-def _is_plain(mask: Mask) -> bool:
+def is_plain(mask: Mask) -> bool:
     """Whether all threads here are strong, and no election is open."""
     if mask.election != -1:
         return False

@@ -43,8 +43,9 @@ class Scene:
     """One launch as its kernel sees it.
 
     `holders` are the objects in which addresses were put before the request; `tables` are those
-    that are still there. `ctas` is set in a part of a launch: `grid` is then that of the part, and
-    the kernel sees its CTAs as if all were launched.
+    that are still there. `alone` are the zones that no other zone shares a buffer with. `ctas` is
+    set in a part of a launch: `grid` is then that of the part, and the kernel sees its CTAs as if
+    all were launched.
     """
 
     zones: Zones
@@ -60,6 +61,7 @@ class Scene:
     contents: dict[int, Bytes] = field(default_factory=dict)
     pointer_words: tuple[int, ...] = ()
     holders: frozenset[int] = frozenset()
+    alone: frozenset[int] = frozenset()
     ctas: CtaRange | None = None
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from tessera.ir.opcodes import Flow, OperandRole, TensorBox, type_bits
+from tessera.ir.opcodes import Flow, MemoryEffect, OperandRole, TensorBox, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import is_type
 from tessera.passes.footprint.calls import run_call
@@ -26,9 +26,12 @@ from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.passes.lane_values.lanes import HARD, LOW, MASK, U64, Lanes
-from tessera.passes.lane_values.masks import Mask
+from tessera.passes.lane_values.masks import ALL, NONE, Mask
+from tessera.passes.lane_values.named_values import by_sign, named, told_operands
+from tessera.passes.lane_values.narrowing import narrowed
 from tessera.passes.lane_values.predicates import PREDICATES, invert
 from tessera.passes.lane_values.sloped_ops import zero_extend
+from tessera.passes.lane_values.symbols import impossible
 from tessera.passes.lane_values.warps import choose, elect, shuffle, source_threads
 from tessera.wording import Wording
 
@@ -119,15 +122,27 @@ class StepRunner(SliceState):
 
     def _evaluate(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         """The results of a step on the values of its sources."""
+        if any(value.signs is not None for value in values):
+            return by_sign(self.assumed, lambda given: self._evaluate_once(step, given), values)
+        return self._evaluate_once(step, values)
+
+    def _evaluate_once(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         if any(value.kind for value in values):
             return pointer_results(self, step, values, self._run_function)
         return self._run_function(step, values)
 
     def _run_function(self, step: Step, values: Sequence[Lanes]) -> tuple[Lanes, ...]:
         assert step.function is not None
-        if step.instruction.opcode.name == "setp":
+        opcode = step.instruction.opcode
+        if any(value.form is not None for value in values):
+            values = told_operands(self.assumed, opcode, values)
+        if opcode.name == "setp":
             return self._predicates(step, step.function(values[:2]), values[2:])
-        return (self._fit(step.function(values), step.targets[0]),)
+        result = self._fit(step.function(values), step.targets[0])
+        if result.span is not None and result.form is None and self.piece is not None:
+            bits = self.code.widths.get(step.targets[0], 64)
+            result = named(self.assumed, opcode, values, result, bits)
+        return (result,)
 
     def _fit(self, value: Lanes, name: str) -> Lanes:
         bits = self.code.widths.get(name, 64)
@@ -269,9 +284,24 @@ class StepRunner(SliceState):
             if effect.access.writes and effect.space == "generic" and zone is None:
                 self.forget_words()
             if zone != SHARED:
-                extent_accesses(self, step, number, effect, address, mask)
+                self._known_access(step, number, effect, address, mask)
         if step.targets:
             load_results(self, step, mask)
+
+    def _known_access(
+        self, step: Step, number: int, effect: MemoryEffect, address: Lanes, mask: Mask
+    ) -> None:
+        """Record an access with what its guard tells of the address."""
+        mark = len(self.assumed.trail)
+        self.assumed.assume(self.told(step.instruction.guard), ALL)
+        if address.signs is None or address.options:
+            extent_accesses(self, step, number, effect, narrowed(address, 64), mask)
+        else:
+            for given in address.signs[1:]:
+                here = Mask(mask.may, mask.strong, NONE).without(impossible(given.form))
+                if here.any():
+                    extent_accesses(self, step, number, effect, narrowed(given, 64), here)
+        self.assumed.undo(mark)
 
 
 @lru_cache(maxsize=8)

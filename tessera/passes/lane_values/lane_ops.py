@@ -21,6 +21,7 @@ from tessera.ir.arrays import Words
 from tessera.ir.opcodes import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.facts import selected_facts
 from tessera.passes.lane_values.lane_bits import (
     by_value,
     extract_field,
@@ -40,6 +41,7 @@ from tessera.passes.lane_values.sloped_ops import (
     sloped_right_shift,
     zero_extend,
 )
+from tessera.passes.lane_values.symbols import granularity
 
 Values = Sequence[Lanes]
 Function = Callable[[Values], Lanes]
@@ -96,7 +98,9 @@ def _select(bits: int) -> Function:
             return chosen
         either = lanes.join(first, second, bits)
         either.why = lanes.reason(condition, either)
-        return lanes.merge(condition.span.astype(np.bool_), either, chosen)
+        result = lanes.merge(condition.span.astype(np.bool_), either, chosen)
+        result.facts = selected_facts(values)
+        return result
 
     return select
 
@@ -310,6 +314,9 @@ def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
         rounds_down = (unmasked & (unmasked + U64(1))) == U64(0)
         bottom = np.where(rounds_down, low & mask, U64(0))
         top = np.where(rounds_down, high & mask, np.minimum(high, mask))
+        # Bits above the highest one in which the bounds differ are those of both.
+        same = (_all_ones(low ^ high) & mask) == U64(0)
+        bottom, top = np.where(same, low & mask, bottom), np.where(same, low & mask, top)
         return lanes.from_bounds(bottom, top, bits, a.why)
     top = np.minimum(high, lanes.unsigned_bounds(b, bits)[1])
     return lanes.from_bounds(np.zeros_like(top), top, bits, lanes.reason(a, b))
@@ -318,6 +325,14 @@ def _and(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 def _or(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     alow, ahigh = lanes.unsigned_bounds(a, bits)
     blow, bhigh = lanes.unsigned_bounds(b, bits)
+    if any(
+        value.form is not None
+        and bool(value.form.where.all())
+        and int(high.max()) < granularity(value.form)
+        for value, high in ((a, bhigh), (b, ahigh))
+    ):
+        # No bit is set in both.
+        return lanes.add(a, b, bits)
     return lanes.from_bounds(
         np.maximum(alow, blow), _all_ones(ahigh | bhigh), bits, lanes.reason(a, b)
     )

@@ -13,6 +13,8 @@ a span is below `WIDE` or full: an interval so long could start in another objec
 was added to, which would make its `lo` a wrong anchor. Only addition, negation and join keep an
 anchor; after anything else it is 0, which is not an object.
 
+`form` gives unknown parts names (see `symbols`), and `facts` says what a predicate tells of them.
+
 `kind` says what numbers a value is made of (see `lane_kinds`), `options` that it is one of some
 values far from each other (see `one_of`): it is anything then, to whoever does not ask.
 
@@ -37,7 +39,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tessera.ir.arrays import Flags, Words
+from tessera.passes.lane_values import symbols
 from tessera.passes.lane_values.digits import Digit, Split
+from tessera.passes.lane_values.symbols import DataSymbol, PredicateFacts, SymbolForm
 
 Slopes = dict[Digit, Words]
 """By how much a value grows with each digit, modulo 2**64; no digit: not at all."""
@@ -86,6 +90,15 @@ class ElectedValue(NamedTuple):
     valid: Flags
 
 
+class BySign(NamedTuple):
+    """A value computed from a number of unknown sign: if that is negative, and if not. `key` has
+    the number's symbols in either case, and is the same for all values computed from it."""
+
+    key: tuple[DataSymbol, DataSymbol]
+    negative: Lanes
+    other: Lanes
+
+
 class Lanes:
     """A value per thread; see the module docstring.
 
@@ -95,7 +108,10 @@ class Lanes:
     are 0.
     """
 
-    __slots__ = ("_lo", "base", "choice", "kind", "options", "shift", "slopes", "span", "why")
+    # fmt: off
+    __slots__ = ("_lo", "base", "choice", "facts", "form", "kind",
+                 "options", "shift", "signs", "slopes", "span", "why")
+    # fmt: on
 
     def __init__(
         self, lo: Words, span: Words | None = None, why: int = -1, kind: int = NUMBER
@@ -109,6 +125,9 @@ class Lanes:
         self.kind = kind
         self.options: tuple[Lanes, ...] = ()
         self.slopes = NO_SLOPES
+        self.form: SymbolForm | None = None
+        self.facts: PredicateFacts | None = None
+        self.signs: BySign | None = None
 
     def low(self) -> Words:
         """The least value of each thread, for code that knows nothing of digits: where the value
@@ -234,6 +253,7 @@ def copied(value: Lanes) -> Lanes:
     copy._lo, copy.base, copy.shift = value._lo, value.base, value.shift
     copy.span, copy.why, copy.kind = value.span, value.why, value.kind
     copy.choice, copy.options, copy.slopes = value.choice, value.options, value.slopes
+    copy.form, copy.facts, copy.signs = value.form, value.facts, value.signs
     return copy
 
 
@@ -300,6 +320,15 @@ def from_biased(low: Words, high: Words, bits: int, why: int) -> Lanes:
     return settle(low - half, high - low, bits, why)
 
 
+# --- forms ---------------------------------------------------------------------------------
+
+
+def form_of(value: Lanes) -> SymbolForm | None:
+    """The form of a value without slopes; that of an exact one has no symbols."""
+    is_open = value.form is not None or value.span is not None
+    return value.form if is_open else SymbolForm(value.start, ())
+
+
 # --- slopes --------------------------------------------------------------------------------
 
 
@@ -339,6 +368,8 @@ def sloped(value: Lanes, slopes: Slopes, bits: int) -> Lanes:
         raise Split(tuple(kept))
     result = copied(value)
     result.slopes = kept
+    if full is not None and value.form is not None:
+        result.form = value.form._replace(where=value.form.where & ~full)
     return result
 
 
@@ -387,6 +418,9 @@ def add(a: Lanes, b: Lanes, bits: int) -> Lanes:
     if a.span is not None or b.span is not None:
         lo = a.low() + b.low()
         result = settle(lo, _sum_spans(a, b, bits), bits, reason(a, b), keeps_anchor=True)
+        first, second = form_of(a), form_of(b)
+        if first is not None and second is not None:
+            result.form = symbols.plus(first, second, bits)
     elif bits < 64:
         result = Lanes((a.low() + b.low()) & MASKS[bits])
     else:
@@ -410,6 +444,7 @@ def _exact_sum(a: Lanes, b: Lanes) -> Lanes:
     result.shift &= MASK[64]
     result.span, result.why, result._lo, result.choice = None, -1, None, None
     result.kind, result.options, result.slopes = NUMBER, (), NO_SLOPES
+    result.form = result.facts = result.signs = None
     return result
 
 
@@ -425,6 +460,8 @@ def negate(a: Lanes, bits: int) -> Lanes:
         full = a.span >= MASKS[bits]
         lo = np.where(full, U64(0) - a.low(), U64(0) - a.low() - a.span)
         result = settle(lo, a.span, bits, a.why, keeps_anchor=True)
+        if a.form is not None:
+            result.form = symbols.times(a.form, -1, bits)
     result.kind = MIXED if a.kind == POINTER else a.kind
     return result
 
@@ -480,7 +517,10 @@ def _scale(a: Lanes, factor: Words, bits: int) -> Lanes:
     fits = span <= MASKS[bits] // np.maximum(size, U64(1))
     start = np.where(negative, a.low() + span, a.low()) * factor
     wide = np.where(fits, span * size, MASKS[bits])
-    return settle(np.where(fits, start, U64(0)), wide, bits, a.why)
+    result = settle(np.where(fits, start, U64(0)), wide, bits, a.why)
+    if a.form is not None and factor.size == 1:
+        result.form = symbols.times(a.form, int(factor.flat[0]), bits)
+    return result
 
 
 def truncate(a: Lanes, bits: int) -> Lanes:
@@ -493,6 +533,13 @@ def truncate(a: Lanes, bits: int) -> Lanes:
         result = Lanes(a.low() & MASKS[bits])
     else:
         result = settle(a.low(), np.minimum(a.span, MASKS[bits]), bits, a.why)
+        if a.form is not None:
+            result.form = symbols.low_bits(a.form, bits)
+        if a.facts is not None:  # If some bits are not 0, the number is not 0.
+            result.facts = a.facts if bits == 1 else PredicateFacts(a.facts.true)
+        if a.signs is not None:
+            key, negative, other = a.signs
+            result.signs = BySign(key, truncate(negative, bits), truncate(other, bits))
     result.kind = LOW if a.kind in (POINTER, MIXED) else a.kind
     return result
 
@@ -564,7 +611,23 @@ def merge(mask: Flags, new: Lanes, old: Lanes) -> Lanes:
     if new.span is None and old.span is None:
         return Lanes(lo, kind=kind)
     span = np.where(mask, spans(new), spans(old))
-    return Lanes(lo, span, reason(new, old), kind) if span.any() else Lanes(lo, kind=kind)
+    if not span.any():
+        return Lanes(lo, kind=kind)
+    return _keep_names(Lanes(lo, span, reason(new, old), kind), mask, new, old)
+
+
+def _keep_names(result: Lanes, mask: Flags, new: Lanes, old: Lanes) -> Lanes:
+    """A merged value with what is known of the symbols in either."""
+    if new.form is not None and (old.form is None or mask.any()):
+        result.form = new.form._replace(where=new.form.where & mask)
+    elif old.form is not None:
+        result.form = old.form._replace(where=old.form.where & ~mask)
+    if new.facts is not None or old.facts is not None:
+        result.facts = symbols.merged_facts(mask, new.facts, old.facts)
+    if new.signs is not None:
+        key, negative, other = new.signs
+        result.signs = BySign(key, merge(mask, negative, old), merge(mask, other, old))
+    return result
 
 
 def equal(a: Lanes, b: Lanes) -> bool:

@@ -17,6 +17,7 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.opcodes.comparisons import COMPARISON_SIGNS, UNSIGNED_NAMES
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
+from tessera.passes.lane_values.facts import combined_facts, comparison_facts, inverted
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 from tessera.passes.lane_values.sloped_ops import sloped_comparison
 
@@ -27,14 +28,18 @@ def _both(values: Values) -> Lanes:
     a, b = values
     low = a.low() & b.low()
     high = (a.low() + lanes.spans(a)) & (b.low() + lanes.spans(b))
-    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
+    result = lanes.settle(low, high - low, 1, lanes.reason(a, b))
+    result.facts = combined_facts("and", values)
+    return result
 
 
 def _either(values: Values) -> Lanes:
     a, b = values
     low = a.low() | b.low()
     high = (a.low() + lanes.spans(a)) | (b.low() + lanes.spans(b))
-    return lanes.settle(low, high - low, 1, lanes.reason(a, b))
+    result = lanes.settle(low, high - low, 1, lanes.reason(a, b))
+    result.facts = combined_facts("or", values)
+    return result
 
 
 def _differ(values: Values) -> Lanes:
@@ -46,7 +51,12 @@ def _differ(values: Values) -> Lanes:
 def invert(value: Lanes) -> Lanes:
     """The negation of a predicate."""
     span = lanes.spans(value)
-    return lanes.settle((U64(1) - value.low()) & ~span, span, 1, value.why)
+    result = lanes.settle((U64(1) - value.low()) & ~span, span, 1, value.why)
+    result.facts = inverted(value.facts)
+    if value.signs is not None:
+        key, negative, other = value.signs
+        result.signs = lanes.BySign(key, invert(negative), invert(other))
+    return result
 
 
 PREDICATES: dict[str, Callable[[Values], Lanes]] = {
@@ -103,7 +113,9 @@ def compare(operator: str, a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes
     decided = true.astype(U64)
     if a.span is None and b.span is None:
         return Lanes(decided)
-    return lanes.settle(decided, (~(true | false)).astype(U64), 1, lanes.reason(a, b))
+    result = lanes.settle(decided, (~(true | false)).astype(U64), 1, lanes.reason(a, b))
+    result.facts = comparison_facts(operator, a, b, bits, signed=signed)
+    return result
 
 
 def _decide(operator: str, a: Pair, b: Pair) -> tuple[Flags, Flags]:

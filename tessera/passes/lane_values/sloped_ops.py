@@ -44,6 +44,7 @@ from tessera.passes.lane_values.slopes import (
     low_form,
     nonnegative,
 )
+from tessera.passes.lane_values.symbols import extended
 
 _FEW_QUOTIENTS = 4
 _MOST_DIVISOR = 1 << 62
@@ -56,7 +57,10 @@ def zero_extend(a: Lanes, bits: int) -> Lanes:
     if a.span is None or bits == 64:
         return a
     low, high = unsigned_bounds(a, bits)
-    return of_kind(settle(low, high - low, 64, a.why), a.kind)
+    result = of_kind(settle(low, high - low, 64, a.why), a.kind)
+    if a.form is not None:
+        result.form = extended(a.form, bits, is_signed=False)
+    return result
 
 
 def sign_extend(a: Lanes, bits: int) -> Lanes:
@@ -69,7 +73,10 @@ def sign_extend(a: Lanes, bits: int) -> Lanes:
     if a.span is None:
         return Lanes((a.low() ^ half) - half, kind=a.kind)
     low, high = biased_bounds(a, bits)
-    return of_kind(settle(low - half, high - low, 64, a.why), a.kind)
+    result = of_kind(settle(low - half, high - low, 64, a.why), a.kind)
+    if a.form is not None:
+        result.form = extended(a.form, bits, is_signed=True)
+    return result
 
 
 def _sloped_extension(value: Lanes, bits: int, *, signed: bool) -> Lanes:
