@@ -111,6 +111,7 @@ PLANNING = (
     # Writes `examples/large`; a test compares.
     Run("planning.serving_traces"),
     Run("planning.fleets"),
+    Run("planning.parts"),
     Run("planning.homogeneous theirs", (Need.TABLES,)),
     Run("planning.homogeneous ours", (Need.TABLES,)),
     Run("planning.homogeneous compare", (Need.TABLES,)),

@@ -67,10 +67,10 @@ EXAMPLES = (
 )
 
 
-def serving_trace(step: ServingStep, layers: int | None = None) -> str:
-    """The text of a step."""
+def serving_trace(step: ServingStep, layers: int | None = None, dtype: str = "bf16") -> str:
+    """The text of a step; `dtype` is that of weights, caches and everything between."""
     model = DECODERS[step.model]
-    draft = Draft("bf16")
+    draft = Draft(dtype)
     batch, new = step.batch, step.tokens
     tokens = draft.buffer("tokens", "input", batch, new, dtype="s64")
     places = draft.buffer("positions", "input", batch, new, dtype="s64")

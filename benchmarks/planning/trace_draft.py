@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-WIDTHS = {"bf16": 2, "f16": 2, "s64": 8, "bool": 1, "u8": 1}
+WIDTHS = {"bf16": 2, "f16": 2, "s64": 8, "bool": 1, "u8": 1, "e4m3": 1}
 
 
 @dataclass(frozen=True, slots=True)

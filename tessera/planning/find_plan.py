@@ -24,7 +24,7 @@ from tessera.planning.attempts import (
     with_fewer_slots,
 )
 from tessera.planning.bound.relax import spread_bound
-from tessera.planning.division.beside_whole import leaves_nothing, may_divide, with_divided
+from tessera.planning.division import beside_whole
 from tessera.planning.division.divided_promises import DividedPlans, Divider
 from tessera.planning.given.options import SEARCHING, Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
@@ -57,10 +57,8 @@ from tessera.planning.search.strategies import KERNEL
 
 MOST_SLOTS = 64
 _LESS_LOAD = 0.995
-_NEAR, _NEAR_IF_LARGE = 1.002, 1.03
-_LARGE_TASKS = 1_000
-PROVING = "proving the plan"
-DIVIDING = "dividing steps"
+_NEAR, _NEAR_IF_LARGE, _LARGE_TASKS = 1.002, 1.03, 1_000
+PROVING, DIVIDING = "proving the plan", "dividing steps"
 SIMULATING = "simulating what was found"
 
 
@@ -87,17 +85,19 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     refused: list[Refused] = []
     attempt = None
     watch.stopped()
-    divider = Divider(setting) if may_divide(setting) else None
+    divider = Divider(setting) if beside_whole.may_divide(setting) else None
     for attempt in attempts(setting):
         watch.tell(SEARCHING, f"{attempt.slots} slots")
         choice = choose_best(setting, attempt, setting.options.aim, watch)
         tried, made, divided = Tried(), list[Promise](), None
         if choice is not None:
             tried, made = _as_they_would_run(setting, attempt, choice, watch)
-        if divider is not None and not leaves_nothing(setting, attempt, made):
+        elif attempt.slots > 1 and setting.options.slots is None:
+            continue  # fewer slots come before parts
+        if divider is not None and not beside_whole.leaves_nothing(setting, attempt, made):
             watch.tell(DIVIDING)
             divided = divider.plans(attempt)
-            made, choice = with_divided(setting, made, choice, divided)
+            made, choice = beside_whole.with_divided(setting, made, choice, divided)
         if choice is None:
             continue
         bound = _bound_of_all(setting, attempt, choice, tried, divided, watch)
@@ -109,6 +109,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
     assert attempt is not None
     if refused:
         raise none_left(refused)
+    beside_whole.check_form(setting)
     raise no_plan(attempt.planning, setting.costs, setting.machine, what_fits(setting))
 
 
@@ -150,7 +151,7 @@ def _bound_of_all(
         bound = min(bound, bound_of_any(setting, attempt, choice.objective, watch))
     if divided is not None:
         bound = min(bound, divided.bound)
-    elif is_search and choice.objective.is_rate and may_divide(setting):
+    elif is_search and choice.objective.is_rate and beside_whole.may_divide(setting):
         bound = min(bound, spread_bound(attempt.planning.problem))
     if choice.objective.is_rate and is_search:
         bound = max(bound, host_ns(setting))
@@ -214,8 +215,8 @@ def _first_proved(
     ranked: list[Promise], choice: Choice, refused: list[Refused], doubted: Doubt | None
 ) -> Decision | None:
     """The best candidate that becomes a proved plan; the refused ones are recorded."""
-    for made in ranked[: 1 if choice.ended == Ending.GIVEN else None]:
-        others = [other.simulated for other in ranked if other is not made]
+    for number, made in enumerate(ranked[: 1 if choice.ended == Ending.GIVEN else None]):
+        others = [other.simulated for other in ranked[number + 1 :]]  # those before are refused
         low, high = interval(made, choice.objective)
         plan = assemble(made.setting, made.attempt, choice, made.simulated, others)
         plan = replace(plan, low=low, high=high)

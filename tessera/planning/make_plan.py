@@ -3,7 +3,7 @@
 In: traces with their kernel graphs (`driver.traces` reads them), and `PlanOptions`. Out: a
 `PlanReport`: the plan and the findings along the way. The stages, with the result of each:
 
-1. `_setting`: the machine, and the duration of every step on every device, measured or estimated
+1. `setting_of`: the machine, and the duration of every step on every device, measured or estimated
    (`prices.durations`): a `PlanSetting`.
 2. `find_plan`: for a number of slots and sequences (`attempts`) the problem (`problem`), candidates
    with a bound (`search`, `bound`), their launch programs, simulated (`lower`, `promise`), and the
@@ -68,7 +68,7 @@ def make_plan(
     plans that no other beats in throughput, latency and cost at once. `on_proved` is given the
     report as soon as the plan is proved, without these.
     """
-    setting = _setting(traces, options, watch)
+    setting = setting_of(traces, options, watch)
     watch = watch.within(options.seconds)
     given = asked_setting(setting, asked) if asked else setting
     decision, beaten, notes = _decide(given, watch)
@@ -121,7 +121,7 @@ class PlanReport:
     frontier: tuple[Baseline, ...] = ()
 
 
-def _setting(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch) -> PlanSetting:
+def setting_of(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch) -> PlanSetting:
     """Price: everything known before the search begins."""
     watch.tell("working out durations")
     machine = options.find_machine()
@@ -166,7 +166,7 @@ def _sources(setting: PlanSetting) -> tuple[tuple[CostSource, int], ...]:
 
 def integer_program(traces: tuple[LoadedTrace, ...], options: PlanOptions) -> str:
     """The integer program behind a throughput plan, in the LP format."""
-    setting = _setting(traces, options, Watch())
+    setting = setting_of(traces, options, Watch())
     planning = next(attempts(setting)).planning
     if not all(task.allowed() for task in planning.problem.tasks):
         raise no_plan(planning, setting.costs, setting.machine)

@@ -45,8 +45,8 @@ def random_trace(rng: random.Random) -> str:
             lines.append(f"//! memset {target} bytes={count} value=0x00")
         else:
             count = rng.randrange(1, min(sizes[target], sizes[source]) + 1)
-            at = rng.choice([0, sizes[target] - count])
-            lines.append(f"//! memcpy {target}+{at} {source} bytes={count}")
+            at, behind = (rng.choice([0, sizes[name] - count]) for name in (target, source))
+            lines.append(f"//! memcpy {target}+{at} {source}+{behind} bytes={count}")
         written.append(target)
     return "\n".join(lines) + "\n"
 
@@ -88,7 +88,7 @@ def run(folder: Path, seed: int) -> str:
     path.write_text(random_trace(rng))
     chosen = rng.sample(GPUS, rng.randint(1, 3))
     memory = tuple(
-        (name, rng.randrange(5, 49) * GIGA) for name in {n.partition(":")[0] for n in chosen}
+        (name, rng.randrange(2, 24) * GIGA) for name in {n.partition(":")[0] for n in chosen}
     )
     objective = rng.choice(list(VALUE))
     options = PlanOptions(

@@ -56,11 +56,18 @@ def with_divided(
         return every, choice
     asked = next((p.chosen for p in every if p.chosen.name == form), None)
     if asked is None:
-        raise unusable_strategy(form)
+        return every, None  # with fewer slots there may be one
     others = () if choice is None else choice.candidates
     return every, Choice(
         objective=objective, candidates=(asked, *others), bound=0.0, ended=Ending.GIVEN
     )
+
+
+def check_form(setting: PlanSetting) -> None:
+    """Raise an error if the user asks for a form of divided plan; to be called if there is none."""
+    form = setting.options.form
+    if form is not None and form.is_divided:
+        raise unusable_strategy(form)
 
 
 def unusable_strategy(form: Strategy) -> TesseraError:

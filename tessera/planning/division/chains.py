@@ -21,11 +21,8 @@ from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Program, Role, Work
 from tessera.passes.division.legal_cuts import for_every_arch, why_not
 from tessera.planning.division.choose_ways import joined_steps, part_line
-from tessera.planning.division.ways import StepWay, TraceWays
+from tessera.planning.division.ways import StepWay, TraceWays, divided_buffers
 from tessera.wording import Wording
-
-_APART = 1.5
-"""Halves that hold fewer bytes than this multiple of both together divide a buffer."""
 
 StepKey = tuple[int, int]
 """A trace and a step of it."""
@@ -83,20 +80,6 @@ def _kept_together(divided: Sequence[DividedWays]) -> Iterator[tuple[StepKey, St
                 buffer = own.trace.program.buffers[index]
                 key = buffer.role, buffer.name
                 yield first.setdefault(key, (number, step)), (number, step)
-
-
-def divided_buffers(way: StepWay) -> dict[int, int]:
-    """The weights and states of which parts of a step hold different bytes, and all these bytes."""
-    if way.axis is None or way.sides[1] is None:
-        return {}
-    others = dict(way.sides[1].kept)
-    apart = {}
-    for buffer, (first, end) in way.sides[0].kept:
-        start, stop = others.get(buffer, (first, end))
-        both = max(end, stop) - min(first, start)
-        if end - first + stop - start < _APART * both:
-            apart[buffer] = both
-    return apart
 
 
 def _kind(own: DividedWays, step: int) -> object:

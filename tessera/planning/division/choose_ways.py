@@ -16,9 +16,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.ir.program.program import Role
-from tessera.planning.division.ways import StepWay, StepWays, Times, TraceWays, last_uses
+from tessera.planning.division.ways import (
+    StepWay,
+    StepWays,
+    Times,
+    TraceWays,
+    divided_buffers,
+    last_uses,
+)
 
 _BEAM = 12
+_ALIKE = 0.1
+"""Two parts whose shares differ by less say little about how the time grows with the share."""
 Sides = tuple[int, int]
 
 
@@ -59,18 +68,24 @@ class Speeds:
         """The time of an exchange in which each side lacks so many bytes."""
         if not any(missing) or self.is_eager:
             return 0.0
-        others = 2.0 * (len(self.devices) - 1) / len(self.devices)
-        return self.exchange_ns + max(missing) * others * self.ns_per_byte
+        # A device sends to the others one after the other.
+        others = len(self.devices) - 1
+        sent = sum(missing) / len(self.devices)
+        return others * (self.exchange_ns + sent * self.ns_per_byte)
 
 
 def part_line(step: StepWays, way: StepWay, device: int) -> tuple[float, float] | None:
     """The time of a part on a device: a fixed time, and one that grows with the share."""
-    whole, part = step.ns[device], way.ns[device]
-    if whole is None or part is None:
+    share = way.first_share
+    first, second, whole = way.ns[0][device], way.ns[1][device], step.ns[device]
+    if first is None or second is None or whole is None:
         return None
-    slope = max(0.0, (whole - part) / (1.0 - way.first_share))
-    slope = min(slope, part / way.first_share)
-    return max(0.0, whole - slope), slope
+    if abs(1.0 - 2.0 * share) > _ALIKE:
+        slope = (second - first) / (1.0 - 2.0 * share)
+    else:
+        slope = (whole - first) / (1.0 - share)
+    slope = min(max(slope, 0.0), first / share)
+    return max(0.0, first - slope * share), slope
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +104,12 @@ class _Came:
 
 
 def choose_ways(
-    trace: TraceWays, speeds: Speeds, *, barred: Collection[int] = ()
+    trace: TraceWays, speeds: Speeds, *, barred: Collection[int] = (), is_compact: bool = False
 ) -> tuple[StepWay, ...] | None:
-    """A way for each step; those in `barred` are not cut. None if some step has no way."""
+    """A way for each step; those in `barred` are not cut. None if some step has no way.
+
+    `is_compact`: no parts of which each would hold all of a state.
+    """
     last = last_uses(trace.steps)
     beam = [_Reached(0.0, _first_held(trace), None)]
     for number, step in enumerate(trace.steps):
@@ -101,6 +119,7 @@ def choose_ways(
             for way in step.ways
             if (ns := _own_ns(step, way, speeds)) is not None
             and not (way.axis is not None and number in barred)
+            and not (is_compact and _repeats_states(trace, way))
         ]
         ended = [buffer for buffer, end in last.items() if end == number]
         for state in beam:
@@ -120,6 +139,13 @@ def _own_ns(step: StepWays, way: StepWay, speeds: Speeds) -> float | None:
     if way.axis is not None:
         return speeds.parts_ns(step, way)
     return speeds.twin_ns(step.ns) if way.is_twin else speeds.whole_ns(step.ns)
+
+
+def _repeats_states(trace: TraceWays, way: StepWay) -> bool:
+    """Whether the parts of a step hold the same bytes of a state."""
+    apart = divided_buffers(way)
+    states = (b for b, _ in way.sides[0].kept if trace.program.buffers[b].role is Role.STATE)
+    return way.axis is not None and any(buffer not in apart for buffer in states)
 
 
 def _first_held(trace: TraceWays) -> dict[int, Sides]:

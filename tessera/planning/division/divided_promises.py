@@ -4,7 +4,7 @@ In: a `PlanSetting` and the numbers of slots and sequences. Out: a `DividedPlans
 bound on all plans, divided or not.
 
 The bound lets every step that may be cut use all devices at once: its time is that of shares which
-end together, at the best time per share that the whole or a half of it reaches. Exchanges are free
+end together, at the best time per share that the whole or a part of it reaches. Exchanges are free
 in it, and so are weights and states of which no device has to hold more than its share.
 """
 
@@ -98,27 +98,31 @@ class Divider:
         is_eager: bool = False,
     ) -> list[Promise]:
         """Promises with the best shares, or with fixed ones; `most` of them, best first."""
-        setting = self.setting
-        proposals = find_proposals(
-            self.traces,
-            [trace.planned.share for trace in setting.traces],
-            setting.machine,
-            is_rate=objective.is_rate,
-            lanes=lanes,
-            slot_bytes=packed_slot_bytes(setting) * slots,
-            fixed=fixed,
-            is_eager=is_eager,
-        )
-        made = []
-        for proposal in proposals[:most]:
-            divided = self.divided(proposal.divisions)
-            planning = build_problem(divided, slots, lanes, is_placed=True)
-            parts = tuple((placement, 1.0) for placement in proposal.replicas)
-            candidate = candidate_of(planning.problem, strategy, parts)
-            if candidate.period_ns < INFINITY:
-                attempt = Attempt(slots=slots, lanes=lanes, planning=planning)
-                made.append(_with_memory(promise(divided, attempt, candidate, objective)))
-        return sorted(made, key=lambda one: one.chosen.value(objective))
+        setting, made = self.setting, list[Promise]()
+        fewer = (slots, 1) if setting.options.slots is None else (slots,)
+        for count in dict.fromkeys(fewer):  # with fewer slots more sequences may fit
+            own_lanes = lanes if count == slots else setting.options.sequences or count
+            proposals = find_proposals(
+                self.traces,
+                [trace.planned.share for trace in setting.traces],
+                setting.machine,
+                is_rate=objective.is_rate,
+                lanes=own_lanes,
+                slot_bytes=packed_slot_bytes(setting) * count,
+                fixed=fixed,
+                is_eager=is_eager,
+            )
+            for proposal in proposals[:most]:
+                divided = self.divided(proposal.divisions)
+                planning = build_problem(divided, count, own_lanes, is_placed=True)
+                parts = tuple((placement, 1.0) for placement in proposal.replicas)
+                candidate = candidate_of(planning.problem, strategy, parts)
+                if candidate.period_ns < INFINITY:
+                    attempt = Attempt(slots=count, lanes=own_lanes, planning=planning)
+                    made.append(_with_memory(promise(divided, attempt, candidate, objective)))
+            if made:
+                break
+        return sorted(made, key=lambda promised: promised.chosen.value(objective))
 
     def divided(self, divisions: Sequence[Division]) -> PlanSetting:
         """The setting with its traces divided."""

@@ -6,7 +6,7 @@ device of every step of the divided trace.
 For a group of devices, each step gets a way (`choose_ways`), chains follow (`chains`), and each
 device gets its share of every class of chains (`shares`). A chain without at least two units stays
 whole, and the ways are chosen again. Shares can also be fixed, as people fix them who have no
-planner: equal on equal cards, by memory, or by memory bandwidth.
+planner: equal on equal cards, say.
 """
 
 from __future__ import annotations
@@ -58,16 +58,6 @@ def equal_on_equal_cards(machine: Machine) -> Shares:
         return [1.0] * len(group) if len(kinds) == 1 else None
 
     return shares
-
-
-def by_memory(machine: Machine) -> Shares:
-    """Shares by the memory of the cards."""
-    return lambda group: [float(machine.cards[machine.devices[d].card].memory_bytes) for d in group]
-
-
-def by_bandwidth(machine: Machine) -> Shares:
-    """Shares by the memory bandwidth of the cards."""
-    return lambda group: [machine.gpu_of(machine.devices[d]).memory_bandwidth for d in group]
 
 
 def find_proposals(
@@ -183,54 +173,66 @@ def _propose(
     slot_bytes: int,
     fixed: Shares | None,
 ) -> Proposal | None:
-    chosen = _chosen_ways(traces, rates, speeds)
-    if chosen is None:
-        return None
-    divided, classes = chosen
-    if not classes:
-        return None
-    classes = [_on(kind, speeds.devices) for kind in classes]
-    held = whole_bytes(divided, speeds.devices, lanes)
-    room = [
-        float(machine.cards[machine.devices[d].card].memory_bytes - RESERVED_BYTES - slot_bytes)
-        - own
-        for d, own in zip(speeds.devices, held, strict=True)
-    ]
-    whole = whole_ns(divided, speeds.devices)
-    if fixed is None:
-        counts = best_shares(classes, whole, room, is_rate=is_rate, lanes=lanes)
-    else:
-        counts = _fixed_counts(classes, fixed(speeds.devices) or ())
-    if counts is None:
-        return None
+    """The proposal for a group; if memory is short, one in which no device repeats a state."""
+    for is_compact in (False, True):
+        chosen = _chosen_ways(traces, rates, speeds, is_compact=is_compact)
+        if chosen is None:
+            continue
+        divided, classes = chosen
+        held = whole_bytes(divided, speeds.devices, lanes)
+        room = [
+            float(machine.cards[machine.devices[d].card].memory_bytes - RESERVED_BYTES - slot_bytes)
+            - own
+            for d, own in zip(speeds.devices, held, strict=True)
+        ]
+        whole = whole_ns(divided, speeds.devices)
+        if fixed is None:
+            counts = best_shares(classes, whole, room, is_rate=is_rate, lanes=lanes)
+        else:
+            counts = _fixed_counts(classes, fixed(speeds.devices) or ())
+        if counts is not None:
+            estimate = _estimate(divided, classes, counts, whole, speeds, is_rate=is_rate)
+            return _proposal(divided, classes, counts, speeds.devices, estimate)
+    return None
+
+
+def _proposal(
+    divided: Sequence[DividedWays],
+    classes: Sequence[ShareClass],
+    counts: Counts,
+    devices: Sequence[int],
+    ns: float,
+) -> Proposal | None:
+    """The divisions and devices for these shares; None if a cut is not legal at its edges."""
     made = []
     for number, own in enumerate(divided):
-        if (division := division_of(own, number, classes, counts, speeds.devices)) is None:
+        if (division := division_of(own, number, classes, counts, devices)) is None:
             return None
         made.append(division)
     return Proposal(
         divisions=tuple(division for division, _ in made),
         replicas=(tuple(device for _, places in made for device in places),),
-        ns=_estimate(divided, classes, counts, whole, speeds, is_rate=is_rate),
+        ns=ns,
     )
 
 
 def _chosen_ways(
-    traces: Sequence[TraceWays], rates: Sequence[float], speeds: Speeds
+    traces: Sequence[TraceWays], rates: Sequence[float], speeds: Speeds, *, is_compact: bool
 ) -> tuple[list[DividedWays], list[ShareClass]] | None:
-    """Ways whose chains all have units to deal."""
+    """Ways whose chains all have units to deal; None if nothing is cut."""
     barred: list[set[int]] = [set() for _ in traces]
     for _ in range(_MOST_ROUNDS):
         divided = []
         for trace, rate, own in zip(traces, rates, barred, strict=True):
-            ways = choose_ways(trace, speeds, barred=own)
+            ways = choose_ways(trace, speeds, barred=own, is_compact=is_compact)
             if ways is None:
                 return None
             divided.append(DividedWays(trace, ways, rate))
         classes = find_classes(divided, len(traces[0].steps[0].ns))
         short = [kind for kind in classes if kind.units < 2]
         if not short:
-            return divided, classes
+            shared = [_on(kind, speeds.devices) for kind in classes]
+            return (divided, shared) if shared else None
         for kind in short:
             for chain in kind.chains:
                 for number, step in chain:

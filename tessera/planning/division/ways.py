@@ -1,11 +1,12 @@
 """The ways in which two sides can do each step of a trace, and the bytes that each way touches.
 
 In: a trace, its legal cuts, and a pricing of programs. Out: a `TraceWays`: `StepWay`s of each
-step, with bytes as sets of grains, and the times of a half.
+step, with bytes as sets of grains, and the times of the parts.
 
-Two sides stand for any number of devices: what the halves of a step read and write says which steps
+Two sides stand for any number of devices: what two parts of a step read and write says which steps
 can follow each other in parts without an exchange, whatever the shares are. The trace is divided in
-halves once per legal axis, and these programs are analysed and priced like any other.
+two once per legal axis, all steps at the same share, and these programs are analysed and priced
+like any other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ Price = Callable[[Program, KernelGraph, Division], Costs]
 Masks = tuple[tuple[int, int], ...]
 """Grains of buffers: pairs of a buffer and a set of its grains, as bits."""
 
+_APART = 1.5
+"""Halves that hold fewer bytes than this multiple of both together divide a buffer."""
+
 _MOST_PIECES = 8192
+_DENOMINATORS = (4, 2, 3, 5, 7)
 
 Span = tuple[int, int]
 """The bytes of a buffer from one to another, exclusive."""
@@ -58,13 +63,13 @@ class StepWay:
     """How two sides do a step: a touch for each, None for a side that does nothing.
 
     With `axis`, the sides do parts of it. `first_share` is the share of the first side, and `ns`
-    the time of that part on each device.
+    are the times of both parts on each device.
     """
 
     sides: tuple[Touch, Touch | None]
     axis: CutAxis | None = None
     first_share: float = 1.0
-    ns: Times = ()
+    ns: tuple[Times, Times] = ((), ())
 
     @property
     def is_twin(self) -> bool:
@@ -87,7 +92,10 @@ class StepWays:
     def least_ns(self, device: int) -> float | None:
         """The least time per share of the step that a device reaches, for the whole or a part."""
         times = [(self.ns[device], 1.0)]
-        times += [(way.ns[device], way.first_share) for way in self.ways if way.axis is not None]
+        for way in self.ways:
+            if way.axis is not None:
+                shares = (way.first_share, 1.0 - way.first_share)
+                times += [(ns[device], share) for ns, share in zip(way.ns, shares, strict=True)]
         return min((ns / share for ns, share in times if ns is not None), default=None)
 
 
@@ -135,7 +143,7 @@ def find_ways(program: Program, graph: KernelGraph, costs: Costs, price: Price) 
                         sides=(first, second),
                         axis=pair.axis,
                         first_share=pair.first_share,
-                        ns=_times(pair.cost),
+                        ns=(_times(pair.costs[0]), _times(pair.costs[1])),
                     )
                 )
         steps.append(StepWays(_times(cost), tuple(ways)))
@@ -146,24 +154,25 @@ def find_ways(program: Program, graph: KernelGraph, costs: Costs, price: Price) 
 Uses = dict[int, BufferUse]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _HalvedStep:
-    """A step in two parts: what they touch, and the costs of the first."""
+    """A step in two parts: what they touch and cost."""
 
     axis: CutAxis
     first_share: float
     uses: tuple[Uses, Uses]
-    cost: StepCosts
+    costs: tuple[StepCosts, StepCosts]
 
 
 def _halved(
     manager: AnalysisManager, axes: list[CutAxis | None], price: Price
 ) -> dict[int, _HalvedStep]:
-    """The steps that have an axis, in halves along it."""
+    """The steps that have an axis, in two parts along it."""
     halves: dict[int, tuple[Cut, ...]] = {}
+    pieces = _pieces(axis for axis in axes if axis is not None)
     for step, axis in enumerate(axes):
-        if axis is not None and 0 < (half := _half(axis)) < axis.extent:
-            cut = Cut(step=step, axis=axis.axis, edges=(0, half, axis.extent))
+        if axis is not None and 0 < (edge := _edge(axis, pieces)) < axis.extent:
+            cut = Cut(step=step, axis=axis.axis, edges=(0, edge, axis.extent))
             every = for_every_arch(manager, cut)
             if not isinstance(every, Wording):
                 halves[step] = every
@@ -184,7 +193,10 @@ def _halved(
         if not _is_scattered(uses[at]):
             share = halves[part.origin][0].edges[1] / axis.extent
             halved[part.origin] = _HalvedStep(
-                axis, share, (uses[at], uses[at + 1]), costs.steps[at]
+                axis=axis,
+                first_share=share,
+                uses=(uses[at], uses[at + 1]),
+                costs=(costs.steps[at], costs.steps[at + 1]),
             )
     return halved
 
@@ -207,9 +219,15 @@ def _is_scattered(uses: Uses) -> bool:
     return any(len(use.reads) + len(use.writes) > _MOST_PIECES for use in uses.values())
 
 
-def _half(axis: CutAxis) -> int:
-    """The edge nearest to the middle."""
-    return round(axis.extent / axis.multiple / 2) * axis.multiple
+def _pieces(axes: Iterable[CutAxis]) -> int:
+    """Into how many equal pieces most axes can be cut: the first part is one of them."""
+    units = [axis.extent // axis.multiple for axis in axes]
+    return max(_DENOMINATORS, key=lambda pieces: sum(count % pieces == 0 for count in units))
+
+
+def _edge(axis: CutAxis, pieces: int) -> int:
+    """The edge behind the first piece, or the nearest to it."""
+    return max(1, round(axis.extent / axis.multiple / pieces)) * axis.multiple
 
 
 def _times(cost: StepCosts) -> Times:
@@ -275,3 +293,17 @@ def last_uses(steps: Iterable[StepWays]) -> dict[int, int]:
 def _touched(way: StepWay) -> Iterator[tuple[int, int]]:
     yield from way.sides[0].needs
     yield from way.sides[0].writes
+
+
+def divided_buffers(way: StepWay) -> dict[int, int]:
+    """The weights and states of which parts of a step hold different bytes, and all these bytes."""
+    if way.axis is None or way.sides[1] is None:
+        return {}
+    others = dict(way.sides[1].kept)
+    apart = {}
+    for buffer, (first, end) in way.sides[0].kept:
+        start, stop = others.get(buffer, (first, end))
+        both = max(end, stop) - min(first, start)
+        if end - first + stop - start < _APART * both:
+            apart[buffer] = both
+    return apart

@@ -75,7 +75,8 @@ LOOP:
 def planned(tmp_path: Path, text: str, gpus: str = "a100,l40s", *profiles: str) -> PlanReport:
     path = tmp_path / "trace.ptx"
     path.write_text(text)
-    return plan(path, PlanOptions(gpus=gpus, objective="latency", profiles=profiles), compare=False)
+    options = PlanOptions(gpus=gpus, objective="latency", strategy="single", profiles=profiles)
+    return plan(path, options, compare=False)  # steps of a plan in parts would be others
 
 
 def cost(report: PlanReport, step: int, device: int) -> Duration:
