@@ -20,6 +20,8 @@ The lowest block in the order of the control flow always runs first, so loops fi
 follows them. Inside a circle with several entries that is not known: where data decides a branch in
 it, or a loop in it is widened, nothing is concluded. Work is counted in nanoseconds, roughly: one
 per element and some thousands per step. Past the budget, `OverBudget`: nothing counts then.
+
+Longer than 400 lines because every way that a branch can be taken changes the same sets of threads.
 """
 
 from __future__ import annotations
