@@ -27,7 +27,7 @@ from tessera.passes.footprint.scene import Scene
 from tessera.passes.footprint.zones import Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
-from tessera.passes.lane_values.lanes import HARD, POINTER, U64, Lanes
+from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, U64, Lanes
 from tessera.passes.lane_values.masks import Mask
 from tessera.passes.lane_values.named_values import loaded_number
 
@@ -78,14 +78,17 @@ _MOST_ADDRESSES = 1 << 12
 def _named_word(
     runner: SliceState, address: Lanes, what: tuple[int, str], value: Lanes, bits: int
 ) -> Lanes:
-    """A loaded number with a name. If the launch writes no byte of the object, which is seen at its
-    end, equal addresses hold equal numbers: in the same thread, and in all threads of a CTA."""
+    """A loaded number with a name, if all threads load from one object. If the launch writes no
+    byte of the object, which is seen at its end, equal addresses hold equal numbers: in the same
+    thread, and in all threads of a CTA."""
     if runner.piece is None or address.span is not None or value.span is None or bits < 32:
         return value
     zone = runner.common_zone(address)
+    if not zone:  # some threads may load what they stored in local memory: a distance, say
+        return lanes.of_kind(value, NUMBER)
     steady = zone in runner.scene.alone and address.size <= _MOST_ADDRESSES
     key = None
-    if steady and zone is not None:
+    if steady:
         runner.recorder.steady.add(zone)
         slopes = tuple((id(digit), slope.tobytes()) for digit, slope in address.slopes.items())
         key = (address.start.shape, address.start.tobytes(), slopes, *what, bits)
