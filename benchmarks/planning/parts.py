@@ -82,6 +82,8 @@ BOUND_BY_MEMORY = (
     Cell(model="llama-8b", gpus="l4,l4", batch=64, objective="throughput"),
     Cell(model="llama-8b", gpus="l4,a10", batch=16, context=8192, objective="throughput"),
     Cell(model="llama-8b", gpus="l40s,l4", batch=64, context=4096, objective="throughput"),
+    Cell(model="llama-8b", gpus="rtx4090,l4", batch=64, objective="throughput"),
+    Cell(model="llama-8b", gpus="a10,a10", batch=64, objective="throughput"),
 )
 MORE = (
     *BOUND_BY_MEMORY,
@@ -141,7 +143,7 @@ def run(cell: Cell) -> Row:
         path.write_text(serving_trace(step, dtype=cell.dtype))
         traces = load_traces([str(path)])
     options = PlanOptions(machine=machine_for(cell), objective=cell.objective, strategy="parts")
-    row: Row = {**asdict(cell), "layers": DECODERS[cell.model].layers}
+    row: Row = {**asdict(cell), "layers": DECODERS[cell.model].layers, "on": machine()["machine"]}
     try:
         report = make_plan(traces, options, Watch(), compare=False)
     except TesseraError as problem:
@@ -206,12 +208,14 @@ def main() -> None:
     given = parser.parse_args()
     names = given.cells
     rows: dict[str, Row] = {}
+    if given.output is not None and given.output.exists() and names != list(CELLS):
+        rows = json.loads(given.output.read_text())["cells"]  # some cells take the place of theirs
     with multiprocessing.get_context("spawn").Pool(given.jobs) as pool:
         for name, row in pool.imap_unordered(_named, names):
             rows[name] = row
             print(name, row.get("gain", row.get("refused")), row.get("plan_s"), flush=True)
             if given.output is not None:
-                ordered = {known: rows[known] for known in names if known in rows}
+                ordered = {known: rows[known] for known in CELLS if known in rows}
                 write({**machine(), "exchange_us": _exchanges(), "cells": ordered}, given.output)
 
 

@@ -26,6 +26,7 @@ from tessera.planning.division.ways import (
 )
 
 _BEAM = 12
+_MUCH = 1 << 20
 _ALIKE = 0.1
 """Two parts whose shares differ by less say little about how the time grows with the share."""
 Sides = tuple[int, int]
@@ -108,7 +109,7 @@ def choose_ways(
 ) -> tuple[StepWay, ...] | None:
     """A way for each step; those in `barred` are not cut. None if some step has no way.
 
-    `is_compact`: no parts of which each would hold all of a state.
+    `is_compact`: no parts of which each would hold all of a large weight or state.
     """
     last = last_uses(trace.steps)
     beam = [_Reached(0.0, _first_held(trace), None)]
@@ -119,7 +120,7 @@ def choose_ways(
             for way in step.ways
             if (ns := _own_ns(step, way, speeds)) is not None
             and not (way.axis is not None and number in barred)
-            and not (is_compact and _repeats_states(trace, way))
+            and not (is_compact and _repeats_bytes(way))
         ]
         ended = [buffer for buffer, end in last.items() if end == number]
         for state in beam:
@@ -141,11 +142,11 @@ def _own_ns(step: StepWays, way: StepWay, speeds: Speeds) -> float | None:
     return speeds.twin_ns(step.ns) if way.is_twin else speeds.whole_ns(step.ns)
 
 
-def _repeats_states(trace: TraceWays, way: StepWay) -> bool:
-    """Whether the parts of a step hold the same bytes of a state."""
+def _repeats_bytes(way: StepWay) -> bool:
+    """Whether the parts of a step hold the same large part of a weight or state."""
     apart = divided_buffers(way)
-    states = (b for b, _ in way.sides[0].kept if trace.program.buffers[b].role is Role.STATE)
-    return way.axis is not None and any(buffer not in apart for buffer in states)
+    large = (buffer for buffer, (first, end) in way.sides[0].kept if end - first >= _MUCH)
+    return way.axis is not None and any(buffer not in apart for buffer in large)
 
 
 def _first_held(trace: TraceWays) -> dict[int, Sides]:

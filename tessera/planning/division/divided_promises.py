@@ -30,7 +30,7 @@ from tessera.planning.division.proposals import (
 )
 from tessera.planning.division.ways import StepWays, TraceWays, find_ways
 from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting, lowering_of
-from tessera.planning.given.setting_problem import build_problem, packed_slot_bytes
+from tessera.planning.given.setting_problem import build_problem, is_short, packed_slot_bytes
 from tessera.planning.prices.durations import trace_costs
 from tessera.planning.problem.problem import INFINITY, Problem
 from tessera.planning.promise.promise import Promise, promise
@@ -99,14 +99,14 @@ class Divider:
     ) -> list[Promise]:
         """Promises with the best shares, or with fixed ones; `most` of them, best first."""
         setting, made = self.setting, list[Promise]()
-        fewer = (slots, 1) if setting.options.slots is None else (slots,)
-        for count in dict.fromkeys(fewer):  # with fewer slots more sequences may fit
+        may_be_fewer = setting.options.slots is None and is_short(setting, slots, lanes)
+        for count in dict.fromkeys((slots, 1) if may_be_fewer else (slots,)):
             own_lanes = lanes if count == slots else setting.options.sequences or count
             proposals = find_proposals(
                 self.traces,
                 [trace.planned.share for trace in setting.traces],
                 setting.machine,
-                is_rate=objective.is_rate,
+                is_rate=objective.is_rate and count > 1,  # else requests follow one another
                 lanes=own_lanes,
                 slot_bytes=packed_slot_bytes(setting) * count,
                 fixed=fixed,
@@ -120,8 +120,6 @@ class Divider:
                 if candidate.period_ns < INFINITY:
                     attempt = Attempt(slots=count, lanes=own_lanes, planning=planning)
                     made.append(_with_memory(promise(divided, attempt, candidate, objective)))
-            if made:
-                break
         return sorted(made, key=lambda promised: promised.chosen.value(objective))
 
     def divided(self, divisions: Sequence[Division]) -> PlanSetting:

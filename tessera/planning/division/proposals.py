@@ -173,9 +173,11 @@ def _propose(
     slot_bytes: int,
     fixed: Shares | None,
 ) -> Proposal | None:
-    """The proposal for a group; if memory is short, one in which no device repeats a state."""
-    for is_compact in (False, True):
-        chosen = _chosen_ways(traces, rates, speeds, is_compact=is_compact)
+    """The proposal for a group; if memory is short, one in which devices repeat few bytes, or in
+    which whatever can be cut is cut."""
+    eager = replace(speeds, is_eager=True)
+    for is_compact, own_speeds in ((False, speeds), (True, speeds), (True, eager)):
+        chosen = _chosen_ways(traces, rates, own_speeds, is_compact=is_compact)
         if chosen is None:
             continue
         divided, classes = chosen
