@@ -176,7 +176,10 @@ def _propose(
     """The proposal for a group; if memory is short, one in which devices repeat few bytes, or in
     which whatever can be cut is cut."""
     eager = replace(speeds, is_eager=True)
+    is_short = False
     for is_compact, own_speeds in ((False, speeds), (True, speeds), (True, eager)):
+        if is_compact and not is_short:
+            break
         chosen = _chosen_ways(traces, rates, own_speeds, is_compact=is_compact)
         if chosen is None:
             continue
@@ -195,6 +198,7 @@ def _propose(
         if counts is not None:
             estimate = _estimate(divided, classes, counts, whole, speeds, is_rate=is_rate)
             return _proposal(divided, classes, counts, speeds.devices, estimate)
+        is_short = True
     return None
 
 

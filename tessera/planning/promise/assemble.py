@@ -128,8 +128,19 @@ def assemble(
         replicas=replicas,
         capacities=capacities,
         paths=paths,
-        baselines=tuple(baseline_of(other.candidate, other.loaded_ns) for other in others),
+        baselines=tuple(
+            baseline_of(other.candidate, other.loaded_ns) for other in _rows(candidate.name, others)
+        ),
     )
+
+
+def _rows(chosen: str, others: Iterable[Simulated]) -> Iterable[Simulated]:
+    """The first of each name, without the chosen one."""
+    by_name: dict[str, Simulated] = {}
+    for other in others:
+        by_name.setdefault(other.candidate.name, other)
+    by_name.pop(chosen, None)
+    return by_name.values()
 
 
 def _cards(
