@@ -567,6 +567,7 @@ class FakeCuda:
         return self._memset(target, value, count, 4, stream)
 
     def cuStreamWriteValue32(self, stream: Stream, address: int, value: int, flags: int) -> Any:
+        assert flags == 0, "without a barrier, bytes may be seen after the word"
         raw = np.frombuffer(value.to_bytes(4, "little"), np.uint8)
 
         def write() -> None:
@@ -578,7 +579,9 @@ class FakeCuda:
         assert flags == 0, "only waiting for at least a value"
         self._enqueue(stream, "wait", lambda: None)
         (node,) = stream.tail
-        node.may = lambda: int(self.view(address, 4).view(np.uint32)[0]) >= value
+        node.may = lambda: (
+            (int(self.view(address, 4).view(np.uint32)[0]) - value) & 0xFFFFFFFF < 1 << 31
+        )
         return OK
 
     def cuLaunchKernel(self, function: Function, *rest: Any) -> Any:

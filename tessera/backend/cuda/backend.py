@@ -76,7 +76,7 @@ class CudaBackend:
         self._free_ns = [0] * slots  # when the last request ended, not when its end was noticed
         # By trace, slot and place in its line: the last request that began there, and its gate.
         self._gates: dict[tuple[int, int, int], tuple[int, Handle]] = {}
-        self._closed = False
+        self.is_released: bool | None = None  # after `close`: False if work never ends
         self._nap = Nap()
         self._paces = Paces()
         self._busy = 0
@@ -378,12 +378,11 @@ class CudaBackend:
 
     def close(self) -> None:
         """Stop and release everything; work that a GPU never finishes ends with the process."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._is_quiet():
-            self._arrivals.close()
-            self.replica.release()
+        if self.is_released is None:
+            self.is_released = self._is_quiet()
+            if self.is_released:
+                self._arrivals.close()
+                self.replica.release()
 
     def _is_quiet(self) -> bool:
         """Whether all work ends within `_END_S` seconds; freeing memory would wait for it."""

@@ -3,11 +3,12 @@
 In: launch programs, the host of every device, a transport. Out: the places where the bytes of these
 transfers lie in transit, on both hosts.
 
-The source's stream copies the bytes into `outgoing` and sets a word. A thread sees the word and
-puts the bytes, with a note, into the window of the target's host. There the note sets another word;
-the target's stream waits for that word, clears it, and copies the bytes. A region is used once in a
-request, and a slot holds one request at a time, as in `process_ways`. A transfer that a GPU starts
-by itself on a network card would need no thread, and would replace `_post`.
+The source's stream copies the bytes into `outgoing` and writes the number of the request into a
+word. A thread sees the word and puts the bytes, with a note that has the number, into the window of
+the target's host. There the note sets another word; the target's stream waits until that word has
+come to its number, and copies the bytes. Numbers and regions are those of `process_ways`. A word
+takes its numbers in order, so a late note of an earlier request changes nothing. A transfer that a
+GPU starts by itself on a network card would need no thread, and would replace `_post`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tessera.backend.cuda.api import Bytes, Driver, host_view
 from tessera.backend.transports.transport import Lose, PlannedPut, Transport, lose_nothing
 from tessera.ir.plan.launch_program import HOST, PLACE_ALIGNMENT, LoweredReplica, Transfer
 
-_NOTE = struct.Struct("<qqq")
+_NOTE = struct.Struct("<qqqI")
+"""The slot, the trace, the transfer, and the number of the request."""
+WORD_MASK = 0xFFFFFFFF
 _WORD_BYTES = 4
 _LOOK_S, _REST_S = 2e-5, 1e-3
 _END_S = 1.0
@@ -120,30 +123,31 @@ class FarWays:
     def hear(self, peer: str, note: bytes) -> None:
         """The bytes of a transfer have arrived: release the stream that waits for them."""
         try:
-            slot, trace, number = _NOTE.unpack(note)
-            word = self._coming[slot, trace, number]
+            *key, number = _NOTE.unpack(note)
+            word = self._coming[key[0], key[1], key[2]]
         except (struct.error, KeyError):
             self._lose(peer, "it sent a note that cannot be read")
             return
-        if self._transfers[slot, trace, number].source != peer:
+        if self._transfers[key[0], key[1], key[2]].source != peer:
             self._lose(peer, "it sent bytes of another device")
-            return
-        self._arrived[word] = 1
+        elif number == (int(self._arrived[word]) + 1) & WORD_MASK:
+            self._arrived[word] = number
 
     def _post(self) -> None:
         """Put the bytes that streams have copied into pinned memory."""
-        rows = [(*self._put(key), _NOTE.pack(*key)) for key in self._leaving]
+        rows = [(*self._put(key), key) for key in self._leaving]
         assert self._transport is not None
+        posted = self._left.copy()
         while not self._over.is_set():
-            seen = np.flatnonzero(self._left)
-            for number in seen:
-                self._left[number] = 0
-                peer, offset, content, note = rows[number]
+            fresh = np.flatnonzero(self._left != posted)
+            for word in fresh:
+                posted[word] = number = self._left[word]
+                peer, offset, content, key = rows[word]
                 try:
-                    self._transport.put(peer, offset, content, note)
+                    self._transport.put(peer, offset, content, _NOTE.pack(*key, int(number)))
                 except OSError as problem:
                     self._lose(peer, (problem.strerror or str(problem)).lower())
-            if not len(seen):
+            if not len(fresh):
                 time.sleep(_LOOK_S if self.under_way else _REST_S)
 
     def close(self) -> None:

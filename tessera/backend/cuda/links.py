@@ -135,16 +135,15 @@ class Links:
         device, base = transfer.source, writer.address(transfer.source, transfer.buffer)
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
         self._pack(writer, device, Queue.OUT, base, place, transfer.bytes, packing=True)
-        stream = writer.stream(device, Queue.OUT)
-        writer.call(device, "cuStreamWriteValue32", stream, word, 1, 0)
+        number = self._ways.number(writer.trace, writer.slot)
+        writer.word(device, Queue.OUT, "cuStreamWriteValue32", word, number)
 
     def _arrive(self, writer: TapeWriter, transfer: Transfer) -> None:
         assert self._ways is not None
         device, base = transfer.target, writer.address(transfer.target, transfer.buffer)
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
-        stream = writer.stream(device, Queue.IN)
-        writer.call(device, "cuStreamWaitValue32", stream, word, 1, 0)
-        writer.call(device, "cuStreamWriteValue32", stream, word, 0, 0)
+        number = self._ways.number(writer.trace, writer.slot)
+        writer.word(device, Queue.IN, "cuStreamWaitValue32", word, number)
         self._pack(writer, device, Queue.IN, base, place, transfer.bytes, packing=False)
 
     def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:

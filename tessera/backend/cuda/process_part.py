@@ -124,6 +124,7 @@ class GpuPart:
             _unpack(transfer, part, inputs[buffer.name])
         self._traces[number] = trace
         self._far.under_way = len(self._traces)
+        self._ways.begin(trace, slot)
         request = Request(number=number, trace=trace, slot=slot, lane=lane, inputs=inputs)
         self.backend.begin(request)
 
@@ -144,11 +145,19 @@ class GpuPart:
             )
         return done
 
-    def close(self) -> None:
-        """Release everything but the window, which others may have open."""
+    def close(self) -> bool:
+        """Release everything but the window, which others may have open.
+
+        False if work is under way that does not end, such as a stream that waits for a word of a
+        device that is gone: then only the end of this process frees its memory. The word is not
+        written instead, since the kernels after it would run on bytes that nobody has sent.
+        """
         if self._backend is not None:
             self._backend.close()
+            if not self._backend.is_released:
+                return False
         self._ways.close()
+        return True
 
     def free_window(self) -> None:
         """Free the window, once all others have closed it."""

@@ -4,10 +4,17 @@ In: launch programs on one host, a device, a driver. Out: the window of the devi
 processes exchange, and the places of transfers.
 
 A window is device memory with a region and a word for every transfer to the device, per slot. The
-source copies into the region and then sets the word; the target's stream waits for the word, clears
-it and copies the bytes. Both are stream operations (`cuStreamWriteValue32`, `cuStreamWaitValue32`),
-so no host call is needed between the source and the target. A region is used once in a request and
-a slot holds one request at a time, so a region is free when its next transfer comes.
+source copies into the region and then writes the number of the request into the word; the target's
+stream waits until the word has come to that number, and copies the bytes. Both are stream
+operations (`cuStreamWriteValue32`, with the memory barrier before it; `cuStreamWaitValue32`, which
+compares in a circle of 32 bits), so no host call is needed between the source and the target. A
+region is used once in a request and a slot holds one request at a time, so a region is free when
+its next transfer comes.
+
+The number counts the requests of a trace in a slot, so each word takes every number once and in
+order, and is never reset: a late write of an earlier request satisfies no later wait. Every process
+counts by itself, since each is told of every request that begins, and of no other. After a fault,
+windows and counts are new.
 
 Transfers to other hosts are in `far_ways`.
 
@@ -23,7 +30,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
-from tessera.backend.cuda.far_ways import FarWays
+from tessera.backend.cuda.far_ways import WORD_MASK, FarWays
 from tessera.backend.cuda.issue_order import Action, Move, issue_order
 from tessera.ir.plan.launch_program import (
     HOST,
@@ -80,6 +87,8 @@ class ProcessWays:
         self._bytes = sizes[device]
         self._bases: dict[str, int] = {}
         self._context: Handle | None = None
+        self._numbers: dict[tuple[int, int], list[int]] = {}
+        self._orders: dict[int, tuple[Action, ...]] = {}
 
     def _lay_out(self, device: str) -> int:
         """Lay out the window of a device, the same in all processes; returns its bytes."""
@@ -124,15 +133,34 @@ class ProcessWays:
 
     def order(self, trace: int) -> tuple[Action, ...]:
         """The actions of this device, in the order that all devices share."""
-        whole = issue_order(next(t for t in self._lowered.traces if t.trace == trace))
-        return tuple(
-            action
-            for action in whole
-            if (
-                self.device in (action.transfer.source, action.transfer.target)
-                if isinstance(action, Move)
-                else action.device == self.device
+        if trace not in self._orders:
+            whole = issue_order(next(t for t in self._lowered.traces if t.trace == trace))
+            self._orders[trace] = tuple(
+                action
+                for action in whole
+                if (
+                    self.device in (action.transfer.source, action.transfer.target)
+                    if isinstance(action, Move)
+                    else action.device == self.device
+                )
             )
+        return self._orders[trace]
+
+    def begin(self, trace: int, slot: int) -> None:
+        """Count a request that is about to be handed over."""
+        number = self.number(trace, slot)
+        number[0] = (number[0] + 1) & WORD_MASK
+
+    def number(self, trace: int, slot: int) -> list[int]:
+        """The number of the last request of a trace in a slot; the only element changes."""
+        return self._numbers.setdefault((trace, slot), [0])
+
+    def has_words(self, trace: int) -> bool:
+        """Whether this device exchanges bytes with other processes in a trace."""
+        return any(
+            isinstance(action, Move)
+            and HOST not in (action.transfer.source, action.transfer.target)
+            for action in self.order(trace)
         )
 
     def place(self, trace: int, slot: int, transfer: Transfer) -> tuple[int, int]:

@@ -373,6 +373,8 @@ class CudaReplica:
         """The part of a request that is captured as one graph."""
         if not self.cuda.graphs:
             return _Captured.NOTHING
+        if self.cuda.ways is not None and self.cuda.ways.has_words(trace):
+            return _Captured.ROWS  # words have the number of the request, which a graph would keep
         spans = self._spans[trace] and not self.cuda.spanning
         return _Captured.ROWS if spans else _Captured.WHOLE
 

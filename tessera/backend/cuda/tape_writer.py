@@ -121,6 +121,20 @@ class TapeWriter:
         self.call(device, "cuStreamWaitEvent", stream, event, 0)
         self._last[device, queue] = None
 
+    def word(self, device: str, queue: Queue, name: str, word: int, number: list[int]) -> None:
+        """Add a write of a word, or a wait for it, with the number that a request has when it runs.
+
+        Such a tape is not captured, since a graph would keep the number. No flags: bytes written
+        before are visible before the word is, and a wait is over from the number on.
+        """
+        self.use(device)
+        stream, function = self.stream(device, queue), self.around.driver.functions[name]
+
+        def call() -> Any:
+            return function(stream, word, number[0], 0)
+
+        self.tape.calls.append(TapeCall(name, call, (), self.action))
+
     def launch_helper(
         self,
         place: Place,

@@ -92,7 +92,8 @@ class GpuWorker:
             self._orphan()  # a kernel fault destroys the context; only a new process gets another
         for thread in self._threads:
             thread.join()
-        self._part.close()
+        if not self._part.close():
+            self._orphan()  # a stream waits for a device that is gone: the process frees its memory
 
     def _take(self, message: ToDevice, parts: list[Bytes]) -> None:
         match message:

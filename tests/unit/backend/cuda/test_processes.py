@@ -1,21 +1,27 @@
-"""Devices that are in processes of their own, on one stand-in for the driver: bytes, and calls."""
+"""Devices that are in processes of their own, on one stand-in for the driver: bytes, and words."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, deque
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tessera.backend.cuda.api import Driver
+from tessera.backend.cuda.far_ways import _NOTE, FarWays
 from tessera.backend.cuda.process_part import GpuPart
+from tessera.backend.hosts.gpu_worker import GpuWorker
+from tessera.backend.hosts.messages import Release
 from tessera.backend.hosts.windows import DriverExchange, peers_of
 from tessera.backend.processes.device_group import part_of
 from tessera.backend.processes.exchange import HostSide
+from tessera.backend.processes.reference import Expected
 from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Request
 from tessera.backend.transports.transport import TransportPlace
 from tessera.ir.plan.launch_program import HOST, Transfer
+from tessera.ir.plan.one_host import on_one_host
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import assert_equal, expected, inputs_of, serve
 from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES, asks_of, random_model
@@ -150,29 +156,101 @@ def test_devices_of_two_hosts(seed: int) -> None:
     run(model, FakeCuda(seed=seed), SLICES, hosts)
 
 
-def test_no_call_lies_between_producer_and_consumer() -> None:
-    """A request is one graph launch in every process, and nothing else reaches the driver."""
-    model = random_model(3)
-    fake = FakeCuda(seed=3)
-    backend = PartsBackend(model, fake, SLICES)
-    between = [t for t in model.lowered.traces[0].transfers if HOST not in (t.source, t.target)]
-    assert between
-    (ask,) = asks_of(model, 1)
-    fake.calls = Counter()
-    request = Request(number=0, trace=0, slot=0, lane=0, inputs=inputs_of(model, ask))
-    backend.begin(request)
-    assert fake.calls.pop("cuGraphLaunch") == len(backend.parts)
-    assert set(fake.calls) <= {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent"}
-    # Every transfer is there, in the graphs: a word is set, waited for and cleared.
-    labels = Counter(node.label for node in fake.pending)
-    assert labels["wait"] == len(between)
-    assert labels["write"] == 2 * len(between)
-    fake.calls = Counter()
+def between_devices(model: Model) -> list[Transfer]:
+    (trace,) = model.lowered.traces
+    return [t for t in trace.transfers if HOST not in (t.source, t.target)]
+
+
+def finish(backend: PartsBackend, want: Expected) -> None:
+    """The request under way ends, with the bytes of one device."""
     done: tuple[Completion, ...] = ()
     while not done:
         done = backend.collect(0.01)
-    assert not {name for name in fake.calls if name.startswith(("cuMem", "cuLaunch", "cuGraph"))}
-    (want,) = expected(model, [ask])
     for name, content in want.outputs.items():
         np.testing.assert_array_equal(done[0].outputs[name], content)
+
+
+def test_no_call_lies_between_producer_and_consumer() -> None:
+    """A request is handed over at once in every process, and nothing else reaches the driver."""
+    model = random_model(3)
+    fake = FakeCuda(seed=3)
+    backend = PartsBackend(model, fake, SLICES)
+    between = between_devices(model)
+    assert between
+    (ask,) = asks_of(model, 1)
+    fake.calls = Counter()
+    backend.begin(Request(number=0, trace=0, slot=0, lane=0, inputs=inputs_of(model, ask)))
+    assert fake.calls["cuStreamWaitValue32"] == len(between)
+    fake.calls = Counter()
+    finish(backend, *expected(model, [ask]))
+    assert set(fake.calls) <= {
+        f"cu{name}" for name in ("CtxGetCurrent", "CtxPushCurrent", "CtxPopCurrent", "StreamQuery")
+    }
     backend.close()
+
+
+@pytest.mark.parametrize("number", [7, 0xFFFFFFFE])
+def test_a_late_write_satisfies_no_later_wait(number: int) -> None:
+    """Words are numbered by request and never reset, also where the numbers begin anew."""
+    model, fake = random_model(12), FakeCuda(seed=3)
+    backend = PartsBackend(model, fake, SLICES)
+    parts = backend.parts
+    assert {(t.source, t.target) for t in between_devices(model)} == {("c", "b")}
+    places = [parts["b"]._ways.place(0, 0, transfer) for transfer in between_devices(model)]
+    for part in parts.values():
+        part._ways.number(0, 0)[0] = number
+    asks = asks_of(model)
+    for count, (ask, want) in enumerate(zip(asks, expected(model, asks), strict=True)):
+        for _, word in places:  # that of the request before
+            fake.view(word, 4).view(np.uint32)[0] = (number + count) & 0xFFFFFFFF
+        inputs = inputs_of(model, ask)
+        request = Request(number=count, trace=0, slot=0, lane=ask.lane, inputs=inputs)
+        backend.parts = {"b": parts["b"]}
+        backend.begin(request)
+        fake._pump(None)
+        assert [node.label for node in fake.pending].count("wait") == len(places)
+        backend.parts = {device: part for device, part in parts.items() if device != "b"}
+        backend.begin(request)
+        backend.parts, backend.underway[count] = parts, (request, set(parts))
+        finish(backend, want)
+    backend.close()
+
+
+@pytest.mark.parametrize("late", [0, 0xFFFFFFFF, 5])
+def test_a_late_note_of_another_host_changes_nothing(late: int) -> None:
+    """Nor does a note of a request to come: a word takes its numbers one after the other."""
+    model, hosts = random_model(12), {"a": "left", "b": "left", "c": "right"}
+    lowered = on_one_host(model.lowered)
+    far = FarWays(Driver(FakeCuda()), lowered, "b", hosts)
+    for transfer in between_devices(model):
+        key = 0, 0, int(transfer.id)
+        word = far._coming[key]
+        for number, given in ((0, late), (1, 1), (1, late), (2, 2)):
+            far.hear("c", _NOTE.pack(*key, given))
+            assert far._arrived[word] == number
+    far.close()
+
+
+def test_what_waits_for_a_device_that_is_gone_ends_with_its_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its memory is not freed under the stream, nor are kernels run on bytes that never came."""
+    monkeypatch.setattr("tessera.backend.cuda.backend._END_S", 0.01)
+    model = random_model(3)
+    fake = FakeCuda(seed=3)
+    backend = PartsBackend(model, fake, SLICES)
+    lost = between_devices(model)[0]
+    part = backend.parts[lost.target]
+    (ask,) = asks_of(model, 1)
+    given = [backend.exchange.region(0, 0, t.id) for t in backend._from_host(0, lost.target)]
+    backend.host.put_inputs(
+        Request(number=0, trace=0, slot=0, lane=0, inputs=inputs_of(model, ask))
+    )
+    part.begin(0, 0, 0, 0, given)
+    ended: list[bool] = []
+    channel = SimpleNamespace(receive=lambda: (Release(), []), send=lambda *_: None)
+    GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True)).serve()  # type: ignore[arg-type]
+    assert ended == [True]
+    assert "wait" in [node.label for node in fake.pending]
+    for other in backend.parts.values():
+        assert other is part or other.close()

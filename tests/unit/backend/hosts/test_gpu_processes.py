@@ -49,9 +49,13 @@ def test_bytes_and_a_process_that_is_killed(tmp_path: Path, hosts: str) -> None:
     # One is killed: the other waits for a word that nobody sets, and the run ends all the same.
     processes = {device: link.process for device, link in backend._links.items()}
     problem = fault_of(runtime, lambda: os.kill(processes["b"].pid, signal.SIGKILL))
-    runtime.close(wait=False)
     assert "device `b` on host" in str(problem)
     assert "was ended by signal 9" in str(problem)
+    runtime.restart(0)
+    (again,) = backends_of(runtime)
+    assert_bytes_of_one_device(runtime, again.model)
+    processes |= {f"new {device}": link.process for device, link in again._links.items()}
+    runtime.close(wait=False)
     assert all(process.poll() is not None for process in processes.values())
 
 
@@ -83,7 +87,7 @@ def test_a_process_whose_gpu_had_a_fault_is_not_kept(fails: bool) -> None:
             raise MemoryError
 
     ended: list[bool] = []
-    part = SimpleNamespace(address="", begin=begin, close=lambda: None)
+    part = SimpleNamespace(address="", begin=begin, close=lambda: True)
     channel = _Said(Begin(0, 0, 0, 0), Release())
     worker = GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True))  # type: ignore[arg-type]
     worker.serve()
@@ -93,7 +97,7 @@ def test_a_process_whose_gpu_had_a_fault_is_not_kept(fails: bool) -> None:
 
 def test_a_message_that_a_gpu_is_never_told_is_a_fault() -> None:
     ended: list[bool] = []
-    part = SimpleNamespace(address="", close=lambda: None)
+    part = SimpleNamespace(address="", close=lambda: True)
     channel = _Said(MeasureWay("b"), Release())
     worker = GpuWorker(channel, part, beat_s=9.0, orphan=lambda: ended.append(True))  # type: ignore[arg-type]
     worker.serve()
