@@ -195,7 +195,8 @@ class Request:
     """A request to start: its trace, slot and lane, and the bytes of every input by name.
 
     Inputs `in_place` are, or will be, in memory that GPUs read; all others are in host memory.
-    `number` and `slot` may be -1 until the request begins; from then on it does not change. Neither
+    `number` and `slot` may be -1 until the request begins; from then on it does not change. A
+    backend gets a number once, so that a late message about a request concerns no other. Neither
     `Request` nor `Completion` is frozen, because each request makes one of each and frozen records
     are slower to make. Emitted programs have their own `Request`, with pinned memory
     (`backend.cuda.emitted.common`).

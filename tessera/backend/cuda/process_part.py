@@ -23,6 +23,7 @@ from tessera.backend.cuda.targets import find_gpu_of, open_driver
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
 from tessera.backend.transports.choice import open_transport
 from tessera.backend.transports.transport import Lose, Transport, TransportPlace, lose_nothing
+from tessera.ir.plan.handed_over import HandedOver
 from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
 from tessera.ir.plan.one_host import on_one_host
 from tessera.settings import read_settings
@@ -83,6 +84,10 @@ class GpuPart:
         """The text by which others open the window, and by which other hosts reach this one."""
         there = "" if self._transport is None else self._transport.address
         return json.dumps([self._handle.hex(), there])
+
+    def handed_over(self) -> list[dict[str, list[HandedOver]]]:
+        """For each trace, what the processes of all devices hand over for a request."""
+        return [self._ways.handed_over(trace) for trace in self._transfers]
 
     @property
     def _far(self) -> FarWays:

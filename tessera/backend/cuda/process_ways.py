@@ -13,14 +13,14 @@ its next transfer comes.
 
 The number counts the requests of a trace in a slot, so each word takes every number once and in
 order, and is never reset: a late write of an earlier request satisfies no later wait. Every process
-counts by itself, since each is told of every request that begins, and of no other. After a fault,
-windows and counts are new.
+counts by itself, since the host sends every request that begins to all, and no other. After a
+fault, windows and counts are new.
 
 Transfers to other hosts are in `far_ways`.
 
 The CUDA driver does not know of these waits. Every process therefore hands its work over in the
 same order: even if all streams of a process were one queue, the first unfinished operation could
-proceed.
+proceed. `passes.checker.handover` proves it before a run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from dataclasses import replace
 
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.far_ways import WORD_MASK, FarWays
-from tessera.backend.cuda.issue_order import Action, Move, issue_order
+from tessera.backend.cuda.issue_order import Action, Hold, Mark, Move, issue_order
+from tessera.ir.plan.handed_over import HandedOver
 from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
     LoweredReplica,
     LoweredTrace,
+    Queue,
     Transfer,
 )
 
@@ -133,18 +135,37 @@ class ProcessWays:
 
     def order(self, trace: int) -> tuple[Action, ...]:
         """The actions of this device, in the order that all devices share."""
-        if trace not in self._orders:
-            whole = issue_order(next(t for t in self._lowered.traces if t.trace == trace))
-            self._orders[trace] = tuple(
-                action
-                for action in whole
-                if (
-                    self.device in (action.transfer.source, action.transfer.target)
-                    if isinstance(action, Move)
-                    else action.device == self.device
-                )
+        return tuple(
+            action
+            for action in self._whole(trace)
+            if (
+                self.device in (action.transfer.source, action.transfer.target)
+                if isinstance(action, Move)
+                else action.device == self.device
             )
+        )
+
+    def _whole(self, trace: int) -> tuple[Action, ...]:
+        if trace not in self._orders:
+            lowered = next(t for t in self._lowered.traces if t.trace == trace)
+            self._orders[trace] = issue_order(lowered)
         return self._orders[trace]
+
+    def handed_over(self, trace: int) -> dict[str, list[HandedOver]]:
+        """By device, what its process hands over for a request, in order: waits, and their ends."""
+        lines: dict[str, list[HandedOver]] = {device: [] for device in self._lowered.devices}
+        for action in self._whole(trace):
+            match action:
+                case Mark(device, queue, event):
+                    lines[device].append(HandedOver(queue.value, sets=f"event {event} of {device}"))
+                case Hold(device, queue, event):
+                    waits = f"event {event} of {device}"
+                    lines[device].append(HandedOver(queue.value, waits=waits))
+                case Move(transfer) if HOST not in (transfer.source, transfer.target):
+                    name = f"transfer {transfer.id}"
+                    lines[transfer.source].append(HandedOver(Queue.OUT.value, sets=name))
+                    lines[transfer.target].append(HandedOver(Queue.IN.value, waits=name))
+        return lines
 
     def begin(self, trace: int, slot: int) -> None:
         """Count a request that is about to be handed over."""

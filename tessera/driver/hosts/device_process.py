@@ -123,9 +123,15 @@ def _serve_gpu(
 ) -> GpuPart:
     from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.hosts.gpu_worker import GpuWorker
+    from tessera.passes.checker.handover import check_handover
 
     place = setup.place
     part = GpuPart(model, place.name, setup.options, hosts=setup.hosts, place=place)
+    for orders in part.handed_over():
+        # All processes get all requests in one order, so two stand for any number.
+        circle = check_handover(orders, dict.fromkeys(orders, (0, 1)))
+        if circle is not None:
+            raise TesseraError(circle)
     if last is not None:
         last.leave()  # not earlier: making a new context takes seconds on a busy GPU
     busy.set()
