@@ -121,10 +121,10 @@ def plain_graph(backend: CudaBackend, slot: int) -> tuple[Any, Any]:
         if isinstance(action, Do):
             writer.act(action)
         elif isinstance(action, Move) and action.transfer.source == HOST:
-            buffer = action.transfer.buffer
-            places = tape.address("gpu", buffer), writer.buffers.addresses[buffer]
+            (moved,) = action.transfer.portions
+            places = tape.address("gpu", moved.buffer), writer.buffers.addresses[moved.buffer]
             links = backend.replica.parts.links
-            links.copy_ranges(tape, "gpu", Queue.COMPUTE, *places, action.transfer.bytes)
+            links.copy_ranges(tape, "gpu", Queue.COMPUTE, *places, moved.bytes)
     return backend.replica.capture(tape.tape, stream, "gpu"), stream
 
 

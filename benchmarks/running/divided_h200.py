@@ -192,7 +192,7 @@ def exchanges(lowered: LoweredReplica) -> Row:
     """What changes hands between the devices in a request."""
     moved = [t for t in lowered.traces[0].transfers if HOST not in (t.source, t.target)]
     return {
-        "exchanges": len({transfer.buffer for transfer in moved}),
+        "exchanges": len({tuple(portion.buffer for portion in t.portions) for t in moved}),
         "transfers": len(moved),
         "bytes": sum(transfer.size for transfer in moved),
     }

@@ -88,9 +88,8 @@ class _Events:
         return self._known[key]
 
     def _buffer(self, busy: Busy, transfer: Transfer) -> str:
-        buffers = self._programs[busy.trace].buffers
-        known = transfer.buffer < len(buffers)
-        return buffers[transfer.buffer].name if known else f"buffer {transfer.buffer}"
+        known = dict(enumerate(buffer.name for buffer in self._programs[busy.trace].buffers))
+        return transfer.names(lambda buffer: known.get(int(buffer), f"buffer {buffer}"))
 
     def _event(
         self,

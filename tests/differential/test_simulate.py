@@ -33,7 +33,7 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tessera.ir.plan.plan import Plan
-from tessera.ir.program.program import BufferId, LaunchId
+from tessera.ir.program.program import LaunchId
 from tessera.simulation.events import EventLoop
 from tessera.simulation.hardware import Hardware, Path, process_hardware
 from tessera.simulation.intake import SimulatedReplica, always
@@ -42,6 +42,7 @@ from tessera.simulation.known_work import work_of
 from tessera.simulation.simulate import arrive
 from tessera.simulation.steady import saturate
 from tests.helpers.launch_cases import Case, Numbers, on_slices, plan_of, random_launches
+from tests.helpers.portions import one_portion
 from tests.helpers.slow_simulator import SlowSimulator
 
 SAME = 1e-9
@@ -341,9 +342,7 @@ def test_a_replica_without_work_beside_one_with_work_comes_to_an_end() -> None:
 
 def test_long_chains_without_time_need_no_deep_stack() -> None:
     """Three queues that wait for each other again and again, after a step and an input."""
-    bytes_in = Transfer(
-        id=TransferId(0), buffer=BufferId(0), source=HOST, target="g0", bytes=((0, 3),)
-    )
+    bytes_in = one_portion(0, 0, HOST, "g0", ((0, 3),))
     trace: list[tuple[Queue, Operation]] = [A_STEP, (Queue.IN, Receive(TransferId(0)))]
     events: list[DeviceEventId] = []
     for layer in range(1000):
@@ -379,7 +378,7 @@ def test_of_requests_that_come_together_the_first_is_served_first() -> None:
 def test_of_one_request_what_stands_first_goes_first() -> None:
     """A send and a step wait for the same event. Which one the device does first, their order
     says, whatever queues they are on."""
-    move = Transfer(id=TransferId(0), buffer=BufferId(0), source="g0", target="g1", bytes=((0, 8),))
+    move = one_portion(0, 0, "g0", "g1", ((0, 8),))
     wait = Await(DeviceEventId(0))
     send = [Queued(Queue.OUT, wait), Queued(Queue.OUT, Send(move.id))]
     step = [Queued(Queue.COMPUTE, wait), Queued(Queue.COMPUTE, Run(LaunchId(1)))]

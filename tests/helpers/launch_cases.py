@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
+    Bytes,
     DeviceEventId,
     DeviceProgram,
     Fill,
@@ -21,6 +22,7 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Portion,
     Queue,
     Queued,
     Receive,
@@ -165,10 +167,9 @@ def random_trace(numbers: Numbers, devices: Sequence[str], trace: int) -> Lowere
             transfers.append(
                 Transfer(
                     id=number,
-                    buffer=BufferId(0),
                     source=source,
                     target=target,
-                    bytes=numbers.bytes(),
+                    portions=_portions(numbers.bytes(), HOST in (source, target)),
                 )
             )
             if source != HOST:
@@ -179,6 +180,12 @@ def random_trace(numbers: Numbers, devices: Sequence[str], trace: int) -> Lowere
         DeviceProgram(device=device, operations=tuple(operations[device])) for device in devices
     )
     return _gated(rng, LoweredTrace(trace=trace, transfers=tuple(transfers), programs=programs))
+
+
+def _portions(found: Bytes, with_host: bool) -> tuple[Portion, ...]:
+    """Each range as bytes of a buffer of its own, where that may be."""
+    rows = [found] if with_host else [(span,) for span in found]
+    return tuple(Portion(BufferId(number), row) for number, row in enumerate(rows))
 
 
 def _gated(rng: random.Random, trace: LoweredTrace) -> LoweredTrace:

@@ -29,6 +29,7 @@ from tessera.ir.plan.launch_program import (
     LoweredTrace,
     Operation,
     Place,
+    Portion,
     Put,
     Queue,
     Queued,
@@ -55,15 +56,10 @@ def lowered(
         for line in filter(None, map(str.strip, text.splitlines())):
             match line.split():
                 case ["transfer", at, name, source, target, ranges]:
-                    transfers.append(
-                        Transfer(
-                            id=TransferId(int(at)),
-                            buffer=ids[name],
-                            source=source,
-                            target=target,
-                            bytes=_bytes(ranges),
-                        )
-                    )
+                    named = zip(name.split(","), ranges.split(";"), strict=True)
+                    portions = tuple(Portion(ids[own], _bytes(found)) for own, found in named)
+                    ends = {"source": source, "target": target}
+                    transfers.append(Transfer(id=TransferId(int(at)), portions=portions, **ends))
                 case ["landing", at, source, target, size]:
                     landings.append(
                         Landing(

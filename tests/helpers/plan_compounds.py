@@ -22,6 +22,7 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Portion,
     Queue,
     Queued,
     Receive,
@@ -32,6 +33,7 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tests.helpers.plan_mutants import Mutant
+from tests.helpers.portions import cut, cut_portions, with_portion
 
 Row = list[Queued]
 Change = Callable[[random.Random, LoweredTrace], LoweredTrace | None]
@@ -192,20 +194,6 @@ def _unused(trace: LoweredTrace) -> int:
     return max((int(transfer.id) for transfer in trace.transfers), default=0) + 1
 
 
-def _cut(found: Bytes, at: int) -> tuple[Bytes, Bytes]:
-    """The bytes before and after the first `at` of them."""
-    before: list[tuple[int, int]] = []
-    after: list[tuple[int, int]] = []
-    for start, end in found:
-        middle = min(end, start + max(0, at))
-        at -= end - start
-        if start < middle:
-            before.append((start, middle))
-        if middle < end:
-            after.append((middle, end))
-    return tuple(before), tuple(after)
-
-
 def _split(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None:
     """Two transfers for one; the second half may be short by a byte, or come in another order."""
     large = [
@@ -214,9 +202,9 @@ def _split(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None:
     if not large or _has_puts(trace):
         return None
     one = rng.choice(large)
-    first, second = _cut(one.bytes, rng.randrange(1, one.size))
-    if rng.random() < 0.3 and sum(end - start for start, end in second) > 1:
-        second = _cut(second, sum(end - start for start, end in second) - 1)[0]
+    first, second = cut_portions(one.portions, rng.randrange(1, one.size))
+    if rng.random() < 0.3 and (left := sum(portion.size for portion in second)) > 1:
+        second = cut_portions(second, left - 1)[0]
     new = TransferId(_unused(trace))
     rows = _rows(trace)
     for device, row in rows.items():
@@ -228,26 +216,31 @@ def _split(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None:
             else:
                 made.append(queued)
         rows[device] = made
-    transfers = [replace(t, bytes=first) if t is one else t for t in trace.transfers]
-    transfers.append(replace(one, id=new, bytes=second))
+    transfers = [replace(t, portions=first) if t is one else t for t in trace.transfers]
+    transfers.append(replace(one, id=new, portions=second))
     return _with_rows(replace(trace, transfers=tuple(transfers)), rows)
 
 
 def _moved_bytes(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None:
     """What one transfer of a buffer lacks, another one between the same devices has."""
-    by_way: dict[object, list[Transfer]] = {}
+    by_way: dict[object, list[tuple[Transfer, int]]] = {}
     for transfer in trace.transfers:
-        way = (transfer.buffer, transfer.source, transfer.target)
-        by_way.setdefault(way, []).append(transfer)
+        for at, portion in enumerate(transfer.portions):
+            way = (portion.buffer, transfer.source, transfer.target)
+            by_way.setdefault(way, []).append((transfer, at))
     pairs = [group for group in by_way.values() if len(group) > 1]
     if not pairs:
         return None
-    one, other = rng.sample(rng.choice(pairs), 2)
-    if one.size < 2:
+    (one, at), (other, there) = rng.sample(rng.choice(pairs), 2)
+    portion = one.portions[at]
+    if portion.size < 2:
         return None
-    kept, moved = _cut(one.bytes, rng.randrange(1, one.size))
-    union = _merged([*other.bytes, *moved])
-    changed = {one.id: replace(one, bytes=kept), other.id: replace(other, bytes=union)}
+    kept, moved = cut(portion.bytes, rng.randrange(1, portion.size))
+    union = _merged([*other.portions[there].bytes, *moved])
+    changed = {
+        one.id: with_portion(one, at, Portion(portion.buffer, kept)),
+        other.id: with_portion(other, there, Portion(portion.buffer, union)),
+    }
     return replace(trace, transfers=tuple(changed.get(t.id, t) for t in trace.transfers))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 
 from tessera.ir.plan.launch_program import (
@@ -25,6 +26,7 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Portion,
     Put,
     Queue,
     Queued,
@@ -37,6 +39,7 @@ from tessera.ir.plan.launch_program import (
 )
 from tessera.ir.program.program import BufferId, LaunchId, Program, Role
 from tests.helpers.plan_mutants import Mutant
+from tests.helpers.portions import with_portion
 
 T = TypeVar("T")
 Edit = tuple[str, LoweredTrace]
@@ -225,17 +228,26 @@ def _transfer_edits(
 def _changed_transfer(
     one: Transfer, program: Program, devices: tuple[str, ...]
 ) -> Iterator[tuple[str, Transfer]]:
-    for by in (-64, -4, -1, 1, 4, 64):
-        yield "shift", replace(one, bytes=_moved(one.bytes, by))
-    for number in _other(range(-1, len(program.buffers) + 1), one.buffer):
-        yield "buffer", replace(one, buffer=BufferId(number))
+    for at, portion in enumerate(one.portions):
+        for by in (-64, -4, -1, 1, 4, 64):
+            shifted = Portion(portion.buffer, _moved(portion.bytes, by))
+            yield "shift", with_portion(one, at, shifted)
+        for number in _other(range(-1, len(program.buffers) + 1), portion.buffer):
+            yield "buffer", with_portion(one, at, Portion(BufferId(number), portion.bytes))
+        yield "empty", with_portion(one, at, Portion(portion.buffer, ()))
+        yield "drop", with_portion(one, at)
+        yield "double", with_portion(one, at, portion, portion)
+    for at, (portion, after) in enumerate(pairwise(one.portions)):
+        swapped = Portion(portion.buffer, after.bytes), Portion(after.buffer, portion.bytes)
+        if portion.bytes != after.bytes:
+            yield "swap", with_portion(with_portion(one, at + 1), at, *swapped)
+        yield "turn", with_portion(with_portion(one, at + 1), at, after, portion)
     for device in (*devices, HOST, _NOWHERE):
         if device != one.source:
             yield "from", replace(one, source=device)
         if device != one.target:
             yield "to", replace(one, target=device)
     yield "reverse", replace(one, source=one.target, target=one.source)
-    yield "empty", replace(one, bytes=())
 
 
 def _sent_again(trace: LoweredTrace, one: Transfer, number: TransferId) -> LoweredTrace:

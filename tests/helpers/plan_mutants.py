@@ -19,6 +19,7 @@ from tessera.ir.plan.launch_program import (
     LoweredTrace,
     Operation,
     Place,
+    Portion,
     Put,
     Queue,
     Queued,
@@ -29,6 +30,7 @@ from tessera.ir.plan.launch_program import (
     Transfer,
 )
 from tessera.ir.program.program import Program
+from tests.helpers.portions import with_portion
 
 Mutant = tuple[str, LoweredReplica]
 """What was changed, in words whose first is the kind of change; and the result."""
@@ -165,11 +167,13 @@ def _transfer_mutants(
             programs=tuple(_without(program, transfer) for program in trace.programs),
         )
         yield f"drop-transfer {transfer.id}", without
-        for what, changed in _other_bytes(transfer.bytes, sizes[transfer.buffer]):
-            yield (
-                f"{what}-transfer {transfer.id}",
-                _with(trace, at, replace(transfer, bytes=changed)),
-            )
+        for number, portion in enumerate(transfer.portions):
+            for what, changed in _other_bytes(portion.bytes, sizes[portion.buffer]):
+                mutant = with_portion(transfer, number, Portion(portion.buffer, changed))
+                yield f"{what}-transfer {transfer.id}", _with(trace, at, mutant)
+            if len(transfer.portions) > 1:
+                mutant = with_portion(transfer, number)
+                yield f"drop-portion {transfer.id}", _with(trace, at, mutant)
         for device in devices:
             if transfer.source not in (HOST, device) and transfer.target != device:
                 moved = replace(transfer, source=device)

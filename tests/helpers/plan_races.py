@@ -170,7 +170,8 @@ class _Request:
             case Send(transfer) | Receive(transfer) | Put(transfer) | AwaitPut(transfer):
                 one = self.transfers[transfer]
                 writes = isinstance(operation, Receive | AwaitPut)
-                yield from self._spans(device, one.buffer, one.bytes, writes)
+                for portion in one.portions:
+                    yield from self._spans(device, portion.buffer, portion.bytes, writes)
             case _:
                 return
 

@@ -369,14 +369,22 @@ class _Live:
             view[start:end] = values[start:end]
             yield True
 
+    def _spans(self, device: str, number: int) -> Iterator[tuple[Values, slice]]:
+        """The ranges of a transfer in the buffers of a device, and where they are when packed."""
+        at = 0
+        for portion in self.transfers[number].portions:
+            view = self.view(device, int(portion.buffer))
+            for start, end in portion.bytes:
+                yield view[start:end], slice(at, at + end - start)
+                at += end - start
+
     def _send(self, device: str, number: int) -> Iterator[bool]:
         transfer = self.transfers[number]
-        view = self.view(device, int(transfer.buffer))
-        self.values[number] = np.zeros(len(view), dtype=np.uint64)
-        self.read[number] = np.zeros(len(view), dtype=bool)
-        for start, end in transfer.bytes:
-            self.values[number][start:end] = view[start:end]
-            self.read[number][start:end] = True
+        self.values[number] = np.zeros(transfer.size, dtype=np.uint64)
+        self.read[number] = np.zeros(transfer.size, dtype=bool)
+        for own, packed in self._spans(device, number):
+            self.values[number][packed] = own
+            self.read[number][packed] = True
             yield True
         if transfer.target == HOST:
             self.late.append((number, self.values[number]))
@@ -387,15 +395,16 @@ class _Live:
     def _receive(self, device: str, number: int) -> Iterator[bool]:
         self.begun.add(number)
         transfer = self.transfers[number]
-        view = self.view(device, int(transfer.buffer))
         if transfer.source == HOST:
-            one = self.program.buffers[transfer.buffer]
-            yield from self._store(view, transfer.bytes, _first(one, self.request, self.number))
+            (portion,) = transfer.portions
+            view = self.view(device, int(portion.buffer))
+            first = _first(self.program.buffers[portion.buffer], self.request, self.number)
+            yield from self._store(view, portion.bytes, first)
             return
-        for start, end in transfer.bytes:
-            while number not in self.read or not self.read[number][start:end].all():
+        for own, packed in self._spans(device, number):
+            while number not in self.read or not self.read[number][packed].all():
                 yield False
-            view[start:end] = self.values[number][start:end]
+            own[:] = self.values[number][packed]
             yield True
 
     def _put(self, device: str, number: int, landing: int) -> Iterator[bool]:
@@ -404,32 +413,26 @@ class _Live:
         while key in self.machine.held:
             yield False
         self.machine.held.add(key)
-        transfer = self.transfers[number]
-        view, room, at = self.view(device, int(transfer.buffer)), self.machine.landings[key], 0
-        for start, end in transfer.bytes:
-            room[at : at + end - start] = view[start:end]
-            at += end - start
+        for own, packed in self._spans(device, number):
+            self.machine.landings[key][packed] = own
             yield True
         self.begun.add(number)
 
     def _take(self, device: str, number: int, landing: int) -> Iterator[bool]:
-        transfer = self.transfers[number]
         while number not in self.begun:
             yield False
-        view, at = self.view(device, int(transfer.buffer)), 0
-        room = self.machine.landings[self.request.slot, landing]
-        for start, end in transfer.bytes:
-            view[start:end] = room[at : at + end - start]
-            at += end - start
+        for own, packed in self._spans(device, number):
+            own[:] = self.machine.landings[self.request.slot, landing][packed]
             yield True
 
     def finish(self) -> None:
         """What was sent to the host arrives, in any order."""
         self.machine.rng.shuffle(self.late)
         for number, values in self.late:
-            transfer = self.transfers[number]
-            for start, end in transfer.bytes:
-                self.host[int(transfer.buffer)][start:end] = values[start:end]
+            (portion,), at = self.transfers[number].portions, 0
+            for start, end in portion.bytes:
+                self.host[int(portion.buffer)][start:end] = values[at : at + end - start]
+                at += end - start
         for one in self.program.buffers:
             if one.role is Role.OUTPUT:
                 self.host[int(one.id)][addresses(self.program, int(one.id))[0]] = 0

@@ -21,6 +21,7 @@ from tessera.ir.plan.launch_program import (
     LoweredTrace,
     Operation,
     Place,
+    Portion,
     Queue,
     Queued,
     Receive,
@@ -249,13 +250,16 @@ def requests(draw: st.DrawFn, devices: tuple[str, ...], placed: PlacedTrace) -> 
             max_size=4,
         )
     )
+    numbers, several = (st.sets(st.integers(0, 9), min_size=1, max_size=n) for n in (1, 3))
     transfers = tuple(
         Transfer(
             id=TransferId(index),
-            buffer=BufferId(draw(st.integers(0, 9))),
             source=source,
             target=target,
-            bytes=draw(byte_ranges(least=1)),
+            portions=tuple(
+                Portion(BufferId(buffer), draw(byte_ranges(least=1)))
+                for buffer in sorted(draw(numbers if HOST in (source, target) else several))
+            ),
         )
         for index, (source, target) in enumerate(ends)
     )

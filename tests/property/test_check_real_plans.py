@@ -179,7 +179,12 @@ def test_every_change_is_refused_or_makes_no_difference(
 def test_what_the_cases_have() -> None:
     """Strided transfers, words, library calls, weights and states on several devices."""
     case, replica = lowered("mix", 1, 2, 3)
-    assert any(len(t.bytes) > 2 for one in replica.traces for t in one.transfers)
+    assert any(
+        len(portion.bytes) > 2
+        for one in replica.traces
+        for t in one.transfers
+        for portion in t.portions
+    )
     assert any(program.pointer_tables for program in case.programs)
     where: dict[str, set[str]] = {}
     for place in replica.places:

@@ -112,9 +112,60 @@ def test_cuts_and_twins(division: str, words: str | None) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    later = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 5")
-    with pytest.raises(TesseraError, match="version 5 is unknown: this program reads 1, 2, 3, 4"):
+    later = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 6")
+    with pytest.raises(TesseraError, match="version 6 is unknown: this program reads 1, 2, 3, 4, "):
         parse_plan(later)
+
+
+SENT = """  request trace=0
+    transfer 0 buffer=%s source="%s" target="%s" bytes=%s
+    program device="a"
+      compute launch 0
+      compute launch 1
+      compute launch 2
+      %s
+    program device="b"
+      in recv 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("buffers", "bytes_of", "source", "words"),
+    [
+        ("1,4,6", "0:64,128:200;0:4+8*32;16:32", "a", None),
+        ("1", "0:64", "host", None),
+        ("1,4", "0:64", "a", "has bytes of each buffer"),
+        ("1", "0:64;0:64", "a", "has bytes of each buffer"),
+        ("1,4", "0:64;none", "a", "at least one byte of each of its buffers"),
+        ("1,4", "0:64;64:64", "a", "byte range 64:64 is empty"),
+        ("1,4", "0:64;x", "a", "`x` is no byte range"),
+        ("4,1", "0:64;0:4", "a", "in ascending order, each once"),
+        ("1,1", "0:64;64:80", "a", "in ascending order, each once"),
+        ("1,4", "0:64;0:4", "host", "from or to the host is of one buffer, not 2"),
+        ("1,99999999999999999999", "0:64;0:4", "a", "`buffer` has no such value"),
+    ],
+)
+def test_transfers_of_several_buffers(
+    buffers: str, bytes_of: str, source: str, words: str | None
+) -> None:
+    send = "out send 0" if source == "a" else ""
+    record = SENT % (buffers, source, "b", bytes_of, send)
+    text = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 5")
+    text = text.replace('devices="a"', 'devices="a","b"').replace(
+        "trace name", record + "trace name"
+    )
+    text = text.replace("replica", 'device name="b" card="c" sms=1 busy_ns=0.0\nreplica', 1)
+    if words is None:
+        printed = print_plan(parse_plan(text))
+        assert f'buffer={buffers} source="{source}" target="b" bytes={bytes_of}\n' in printed
+        if source == "host":
+            assert printed.startswith("tessera-plan 2\n")
+            return
+        assert printed.startswith("tessera-plan 5\n")
+        text = text.replace("tessera-plan 5", "tessera-plan 4")
+        words = "version 4 has no transfers of several buffers: this is 5"
+    with pytest.raises(TesseraError, match=words):
+        parse_plan(text)
 
 
 def test_lines_of_parts_say_what_they_are() -> None:

@@ -7,11 +7,12 @@ which also finds the rows of interleaved patterns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tessera.backend.cuda.api import MOST_PITCH
-from tessera.ir.plan.launch_program import Bytes
+from tessera.ir.plan.launch_program import Bytes, Portion
+from tessera.ir.program.program import BufferId
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,17 @@ def _rows(width: int, starts: list[int]) -> Iterator[Piece]:
         at = end
 
 
-def chunks_of(ranges: Bytes, most: int) -> Iterator[Bytes]:
-    """The ranges cut into lists of at most `most` bytes each."""
-    part: list[tuple[int, int]] = []
+def chunks_of(portions: Iterable[Portion], most: int) -> Iterator[tuple[Portion, ...]]:
+    """The portions cut into lists of at most `most` bytes each."""
+    chunk: dict[BufferId, list[tuple[int, int]]] = {}
     room = most
-    for start, end in ranges:
+    for buffer, start, end in ((p.buffer, *span) for p in portions for span in p.bytes):
         while start < end:
             taken = min(room, end - start)
-            part.append((start, start + taken))
+            chunk.setdefault(buffer, []).append((start, start + taken))
             start, room = start + taken, room - taken
             if not room:
-                yield tuple(part)
-                part, room = [], most
-    if part:
-        yield tuple(part)
+                yield tuple(Portion(own, tuple(ranges)) for own, ranges in chunk.items())
+                chunk, room = {}, most
+    if chunk:
+        yield tuple(Portion(own, tuple(ranges)) for own, ranges in chunk.items())

@@ -50,6 +50,7 @@ from tessera.ir.plan.launch_program import (
     AreaKind,
     Bytes,
     Fill,
+    Portion,
     Queue,
     Run,
     Transfer,
@@ -129,7 +130,7 @@ class Enqueuer:
         self._work: tuple[Work, ...] = tuple(self._served.program.work())
         lowered = next(own for own in parts.model.lowered.traces if own.trace == trace)
         self._gate_step = lowered.gate
-        self._moved = {transfer.buffer for transfer in lowered.transfers}
+        self._moved = {p.buffer for transfer in lowered.transfers for p in transfer.portions}
 
     @property
     def timed(self) -> list[Timed]:
@@ -268,9 +269,9 @@ class Enqueuer:
             case Do(device, Fill(buffer)):
                 used = [(device, Queue.COMPUTE, buffer)]
             case Move(transfer):
-                used = [(transfer.source, Queue.OUT, transfer.buffer)]
-                used += [(transfer.target, Queue.IN, transfer.buffer)]
-                if self.writer.copier is not None and HOST not in (used[0][0], used[1][0]):
+                ends = (transfer.source, Queue.OUT), (transfer.target, Queue.IN)
+                used = [(*end, portion.buffer) for portion in transfer.portions for end in ends]
+                if self.writer.copier is not None and HOST not in (ends[0][0], ends[1][0]):
                     copying = self.writer.copying(transfer)
             case _:
                 return
@@ -322,32 +323,33 @@ class Enqueuer:
             self.writer.call(device, "cuEventRecord", self.gate, stream)
 
     def _move(self, transfer: Transfer) -> None:
-        name = self._served.program.buffers[transfer.buffer].name
+        name = transfer.names(lambda buffer: self._served.program.buffers[buffer].name)
         if HOST not in (transfer.source, transfer.target):
             self.parts.links.move(self.writer, transfer, name)
             return
-        host = self.buffers.addresses[transfer.buffer]
+        (portion,) = transfer.portions
+        host = self.buffers.addresses[portion.buffer]
         if transfer.source == HOST:
-            place = self.writer.address(transfer.target, transfer.buffer)
+            place = self.writer.address(transfer.target, portion.buffer)
             device, queue, target, source = transfer.target, Queue.IN, place, host
             text = f"receive {name} from host"
             if name in self._in_place:
-                fetch = partial(self._fetch, device, transfer, place)
+                fetch = partial(self._fetch, device, portion, place)
                 text = f"receive {name} in place"
                 self.writer.timing(device, queue, text, fetch, moved=transfer.size, peer=HOST)
                 return
         else:
-            place = self.writer.address(transfer.source, transfer.buffer)
+            place = self.writer.address(transfer.source, portion.buffer)
             device, queue, target, source = transfer.source, Queue.OUT, host, place
             text = f"send {name} to host"
         copy = partial(
-            self.parts.links.copy_ranges, self.writer, device, queue, target, source, transfer.bytes
+            self.parts.links.copy_ranges, self.writer, device, queue, target, source, portion.bytes
         )
         self.writer.timing(device, queue, text, copy, moved=transfer.size, peer=HOST)
 
-    def _fetch(self, device: str, transfer: Transfer, target: int) -> None:
-        word = self.buffers.words[transfer.buffer]
-        self.parts.links.fetch(self.writer, (device, Queue.IN), target, word, transfer.bytes)
+    def _fetch(self, device: str, portion: Portion, target: int) -> None:
+        word = self.buffers.words[portion.buffer]
+        self.parts.links.fetch(self.writer, (device, Queue.IN), target, word, portion.bytes)
 
     # --- steps ------------------------------------------------------------------------------
 

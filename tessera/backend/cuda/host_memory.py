@@ -96,9 +96,14 @@ class Recycled:
         return memory[:]
 
 
+def _inputs_read(trace: LoweredTrace) -> set[BufferId]:
+    """The buffers of which a device reads bytes from the host."""
+    return {p.buffer for t in trace.transfers if t.source == HOST for p in t.portions}
+
+
 def staged_bytes(program: Program, trace: LoweredTrace) -> int:
     """Bytes of one request on the host: inputs that a device reads, and outputs."""
-    wanted = {t.buffer for t in trace.transfers if t.source == HOST}
+    wanted = _inputs_read(trace)
     return sum(b.bytes for b in program.buffers if b.id in wanted or b.role is Role.OUTPUT)
 
 
@@ -117,7 +122,7 @@ class SlotBuffers:
         self.addresses: dict[BufferId, int] = {}
         self.inputs: dict[str, Bytes] = {}
         self.outputs: dict[str, Bytes] = {}
-        wanted = {t.buffer for t in trace.transfers if t.source == HOST}
+        wanted = _inputs_read(trace)
         first, words = host.allocate(8 * len(program.buffers) if wanted else 0)
         self.words = {buffer: first + 8 * int(buffer) for buffer in wanted}
         self._words = words.view(np.uint64)

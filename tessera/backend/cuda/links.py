@@ -33,7 +33,7 @@ from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape_writer import TapeWriter
 from tessera.backend.cuda.targets import OpenDevice, have_peers
 from tessera.backend.service import LONGEST_S
-from tessera.ir.plan.launch_program import Queue, Transfer
+from tessera.ir.plan.launch_program import Portion, Queue, Transfer
 
 STAGE_BYTES = 4 << 20
 FETCH_BYTES = 16 << 10
@@ -132,44 +132,43 @@ class Links:
     def _leave(self, writer: TapeWriter, transfer: Transfer) -> None:
         assert self._ways is not None
         self._delay(writer, transfer)
-        device, base = transfer.source, writer.address(transfer.source, transfer.buffer)
+        device = transfer.source
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
-        self._pack(writer, device, Queue.OUT, base, place, transfer.bytes, packing=True)
+        self._pack(writer, device, Queue.OUT, place, transfer.portions)
         number = self._ways.number(writer.trace, writer.slot)
         writer.word(device, Queue.OUT, "cuStreamWriteValue32", word, number)
 
     def _arrive(self, writer: TapeWriter, transfer: Transfer) -> None:
         assert self._ways is not None
-        device, base = transfer.target, writer.address(transfer.target, transfer.buffer)
+        device = transfer.target
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
         number = self._ways.number(writer.trace, writer.slot)
         writer.word(device, Queue.IN, "cuStreamWaitValue32", word, number)
-        self._pack(writer, device, Queue.IN, base, place, transfer.bytes, packing=False)
+        self._pack(writer, device, Queue.IN, place, transfer.portions)
 
     def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         self._delay(writer, transfer)
-        source = writer.address(transfer.source, transfer.buffer)
-        target = writer.address(transfer.target, transfer.buffer)
-        self.copy_ranges(writer, *writer.copying(transfer), target, source, transfer.bytes)
+        for portion in transfer.portions:
+            source = writer.address(transfer.source, portion.buffer)
+            target = writer.address(transfer.target, portion.buffer)
+            self.copy_ranges(writer, *writer.copying(transfer), target, source, portion.bytes)
 
     def _staged_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Copy through two pinned buffers; each is overwritten only after it has been read."""
         self._delay(writer, transfer)
         source, target, slot = transfer.source, transfer.target, writer.slot
         stages = self._stage(slot, source, target)
-        out_base = writer.address(source, transfer.buffer)
-        in_base = writer.address(target, transfer.buffer)
-        for number, ranges in enumerate(chunks_of(transfer.bytes, STAGE_BYTES)):
+        for number, portions in enumerate(chunks_of(transfer.portions, STAGE_BYTES)):
             half = number % 2
             read = self._streams.event(target, ("read", slot, source, target, half))
             written = self._streams.event(source, ("written", slot, source, target, half))
             if (source, target, half) in writer.stages_used:
                 writer.wait(source, Queue.OUT, read)
             writer.stages_used.add((source, target, half))
-            self._pack(writer, source, Queue.OUT, out_base, stages[half], ranges, packing=True)
+            self._pack(writer, source, Queue.OUT, stages[half], portions)
             writer.record(source, Queue.OUT, written)
             writer.wait(target, Queue.IN, written)
-            self._pack(writer, target, Queue.IN, in_base, stages[half], ranges, packing=False)
+            self._pack(writer, target, Queue.IN, stages[half], portions)
             writer.record(target, Queue.IN, read)
         # The send is complete when the target has read the last part.
         writer.wait(source, Queue.OUT, read)
@@ -179,16 +178,14 @@ class Links:
         writer: TapeWriter,
         device: str,
         kind: Queue,
-        base: int,
         stage: int,
-        ranges: tuple[tuple[int, int], ...],
-        *,
-        packing: bool,
+        portions: Sequence[Portion],
     ) -> None:
-        """Copy between the ranges of a buffer and contiguous bytes in staging memory."""
-        at = stage
+        """Copy from buffers into contiguous bytes on the out queue, and back on the in queue."""
+        at, packing = stage, kind is Queue.OUT
         stream = writer.stream(device, kind)
-        for piece in pieces_of(ranges):
+        bases = ((writer.address(device, p.buffer), pieces_of(p.bytes)) for p in portions)
+        for base, piece in ((base, piece) for base, pieces in bases for piece in pieces):
             place = base + piece.start
             target, source = (at, place) if packing else (place, at)
             pitches = (piece.width, piece.pitch) if packing else (piece.pitch, piece.width)

@@ -24,7 +24,7 @@ from tessera.backend.service import BackendOptions, Model, Request, TimelineEven
 from tessera.backend.transports.choice import open_transport
 from tessera.backend.transports.transport import Lose, Transport, TransportPlace, lose_nothing
 from tessera.ir.plan.handed_over import HandedOver
-from tessera.ir.plan.launch_program import HOST, Transfer, TransferId
+from tessera.ir.plan.launch_program import HOST, Portion, TransferId
 from tessera.ir.plan.one_host import on_one_host
 from tessera.settings import read_settings
 
@@ -123,10 +123,11 @@ class GpuPart:
         coming = [t for t in self._transfers[trace] if t.source == HOST]
         inputs: dict[str, Bytes] = {}
         for transfer, part in zip(coming, given, strict=True):
-            buffer = program.buffers[transfer.buffer]
+            (portion,) = transfer.portions
+            buffer = program.buffers[portion.buffer]
             if buffer.name not in inputs:
                 inputs[buffer.name] = np.zeros(buffer.bytes, np.uint8)
-            _unpack(transfer, part, inputs[buffer.name])
+            _unpack(portion, part, inputs[buffer.name])
         self._traces[number] = trace
         self._far.under_way = len(self._traces)
         self._ways.begin(trace, slot)
@@ -141,9 +142,10 @@ class GpuPart:
             self._far.under_way = len(self._traces)
             buffers = self._model.traces[trace].program.buffers
             outputs = [
-                (transfer.id, _pack(transfer, completion.outputs[buffers[transfer.buffer].name]))
+                (transfer.id, _pack(portion, completion.outputs[buffers[portion.buffer].name]))
                 for transfer in self._transfers[trace]
                 if transfer.target == HOST
+                for portion in transfer.portions
             ]
             done.append(
                 PartDone(number=completion.request, outputs=outputs, events=completion.events)
@@ -173,12 +175,12 @@ class GpuPart:
         self._ways.leave()
 
 
-def _pack(transfer: Transfer, content: Bytes) -> Bytes:
-    return np.concatenate([content[start:end] for start, end in transfer.bytes])
+def _pack(portion: Portion, content: Bytes) -> Bytes:
+    return np.concatenate([content[start:end] for start, end in portion.bytes])
 
 
-def _unpack(transfer: Transfer, packed: Bytes, content: Bytes) -> None:
+def _unpack(portion: Portion, packed: Bytes, content: Bytes) -> None:
     at = 0
-    for start, end in transfer.bytes:
+    for start, end in portion.bytes:
         content[start:end] = packed[at : at + end - start]
         at += end - start

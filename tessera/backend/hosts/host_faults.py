@@ -54,8 +54,10 @@ def _due(model: Model, sent: Underway, device: str) -> QueueWait:
     lowered = next(own for own in model.lowered.traces if own.trace == request.trace)
     buffers = model.traces[request.trace].program.buffers
     own = [transfer for transfer in lowered.transfers if transfer.source == device]
-    ways = [f"`{buffers[t.buffer].name}` to `{t.target}`" for t in own if t.target != HOST]
-    ways += [f"output `{buffers[t.buffer].name}`" for t in own if t.target == HOST]
+    names = [t.names(lambda buffer: f"`{buffers[buffer].name}`") for t in own]
+    named = list(zip(names, own, strict=True))
+    ways = [f"{name} to `{t.target}`" for name, t in named if t.target != HOST]
+    ways += [f"output {name}" for name, t in named if t.target == HOST]
     more = f" and {len(ways) - 3} more" if len(ways) > 3 else ""
     if device in sent.done:
         text = "done there, under way on other devices"

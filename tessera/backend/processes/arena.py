@@ -62,7 +62,7 @@ class Arena:
         }
         self.places = {(p.trace, p.buffer): p for p in model.lowered.places if p.device == name}
         self._carried = {
-            (lowered.trace, transfer.id): transfer.buffer
+            (lowered.trace, transfer.id): frozenset(portion.buffer for portion in transfer.portions)
             for lowered in model.lowered.traces
             for transfer in lowered.transfers
         }
@@ -219,7 +219,7 @@ class Arena:
             case Fill(buffer):
                 return frozenset((buffer,))
             case Send(number) | Receive(number) | Put(number) | AwaitPut(number):
-                return frozenset((self._carried[trace, number],))
+                return self._carried[trace, number]
             case _:
                 return frozenset()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 from tessera.backend.processes.arena import Arena
@@ -201,23 +202,23 @@ class DeviceEngine:
                 transfer = self._transfers[seat.trace][number]
                 self._send(visit, transfer)
                 size, peer = transfer.size, transfer.target
-                name = f"send {self._name(seat, transfer.buffer)} to {peer}"
+                name = f"send {self._names(seat, transfer)} to {peer}"
             case Receive(number):
                 transfer = self._transfers[seat.trace][number]
                 self._receive(visit, transfer)
                 size, peer = transfer.size, transfer.source
-                name = f"receive {self._name(seat, transfer.buffer)} from {peer}"
+                name = f"receive {self._names(seat, transfer)} from {peer}"
             case Put(number, landing):
                 transfer = self._transfers[seat.trace][number]
                 visit.held.add(landing)
                 self._send(visit, transfer, landing)
                 size, peer = transfer.size, transfer.target
-                name = f"put {self._name(seat, transfer.buffer)} to {peer}"
+                name = f"put {self._names(seat, transfer)} to {peer}"
             case AwaitPut(number, landing):
                 transfer = self._transfers[seat.trace][number]
                 self._receive(visit, transfer, landing)
                 size, peer = transfer.size, transfer.source
-                name = f"wait for {self._name(seat, transfer.buffer)} from {peer}"
+                name = f"wait for {self._names(seat, transfer)} from {peer}"
             case Credit(landing):
                 self.exchange.credit(visit.number, self._landings[landing])
                 peer = self._landings[landing].source
@@ -313,14 +314,14 @@ class DeviceEngine:
         transfers = self._transfers[visit.seat.trace]
         match operation:
             case Put(number, landing) if self._blocked(visit, operation):
-                name = self._name(visit.seat, transfers[number].buffer)
+                name = self._names(visit.seat, transfers[number])
                 target = transfers[number].target
                 return f"waits for landing {landing} at `{target}` to put `{name}` there"
             case Receive(number) | AwaitPut(number) if self._blocked(visit, operation):
-                name = self._name(visit.seat, transfers[number].buffer)
+                name = self._names(visit.seat, transfers[number])
                 return f"waits for transfer {number}: `{name}` from `{transfers[number].source}`"
             case Send(number) | Put(number):
-                name = self._name(visit.seat, transfers[number].buffer)
+                name = self._names(visit.seat, transfers[number])
                 return f"is at transfer {number}: `{name}` to `{transfers[number].target}`"
             case Await(event):
                 return f"waits for event {event}"
@@ -335,6 +336,9 @@ class DeviceEngine:
 
     def _name(self, seat: Seat, buffer: ir.BufferId) -> str:
         return self._program(seat).buffers[buffer].name
+
+    def _names(self, seat: Seat, transfer: Transfer) -> str:
+        return transfer.names(partial(self._name, seat))
 
     def _step(self, visit: Visit, step: ir.Work) -> str:
         seat = visit.seat
@@ -371,17 +375,18 @@ class DeviceEngine:
         return step_name(served.program, step)
 
     def _send(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
-        seat, buffer = visit.seat, transfer.buffer
-        region = self._region(seat, transfer, landing)
-        pack(transfer, self.arena.view(seat, buffer), region, self.arena.held(seat, buffer)[0])
+        seat = visit.seat
+        pack(transfer, partial(self._held, seat), self._region(seat, transfer, landing))
         if self._bytes_per_s:
             time.sleep(min(transfer.size / self._bytes_per_s, LONGEST_S))
         self.exchange.post(visit.number, seat.slot, transfer, landing)
 
     def _receive(self, visit: Visit, transfer: Transfer, landing: LandingId | None = None) -> None:
-        seat, buffer = visit.seat, transfer.buffer
-        region = self._region(seat, transfer, landing)
-        unpack(transfer, region, self.arena.view(seat, buffer), self.arena.held(seat, buffer)[0])
+        seat = visit.seat
+        unpack(transfer, self._region(seat, transfer, landing), partial(self._held, seat))
+
+    def _held(self, seat: Seat, buffer: ir.BufferId) -> tuple[Array, int]:
+        return self.arena.view(seat, buffer), self.arena.held(seat, buffer)[0]
 
     def _region(self, seat: Seat, transfer: Transfer, landing: LandingId | None) -> Array:
         """The bytes of a transfer between send and receive: in a landing, or in its own region."""

@@ -7,7 +7,8 @@ pass through the exchange as ordinary transfers. Devices, the host, and a run in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -36,21 +37,30 @@ Notify = Callable[[int, Transfer | Landing], None]
 free."""
 
 
-def pack(transfer: Transfer, buffer: Array, region: Array, first: int = 0) -> None:
-    """Copy the bytes of a transfer from a buffer that begins at byte `first`, one range after the
-    other."""
-    at = 0
-    for start, end in transfer.bytes:
-        region[at : at + end - start] = buffer[start - first : end - first]
-        at += end - start
+ViewOf = Callable[[ir.BufferId], tuple[Array, int]]
+"""Bytes of a buffer, and the number of the first of them."""
 
 
-def unpack(transfer: Transfer, region: Array, buffer: Array, first: int = 0) -> None:
+def pack(transfer: Transfer, view_of: ViewOf, region: Array) -> None:
+    """Copy the bytes of a transfer from its buffers, one range after the other."""
+    for own, packed in _both(transfer, view_of, region):
+        packed[:] = own
+
+
+def unpack(transfer: Transfer, region: Array, view_of: ViewOf) -> None:
     """The inverse of `pack`."""
+    for own, packed in _both(transfer, view_of, region):
+        own[:] = packed
+
+
+def _both(transfer: Transfer, view_of: ViewOf, region: Array) -> Iterator[tuple[Array, Array]]:
+    """The ranges of a transfer in its buffers, and where they are when packed."""
     at = 0
-    for start, end in transfer.bytes:
-        buffer[start - first : end - first] = region[at : at + end - start]
-        at += end - start
+    for portion in transfer.portions:
+        view, first = view_of(portion.buffer)
+        for start, end in portion.bytes:
+            yield view[start - first : end - first], region[at : at + end - start]
+            at += end - start
 
 
 class Exchange(Protocol):
@@ -179,13 +189,13 @@ class HostSide:
         for transfer in self._lowered[request.trace].transfers:
             if transfer.source == HOST:
                 region = self._exchange.region(request.trace, request.slot, transfer.id)
-                pack(transfer, self._content(request, transfer.buffer), region)
+                pack(transfer, partial(self._content, request), region)
 
-    def _content(self, request: Request, number: ir.BufferId) -> Bytes:
+    def _content(self, request: Request, number: ir.BufferId) -> tuple[Bytes, int]:
         buffer = self._model.traces[request.trace].program.buffers[number]
         if buffer.role is ir.Role.INPUT:
-            return request.inputs[buffer.name]
-        return self._initial(request.trace, buffer)
+            return request.inputs[buffer.name], 0
+        return self._initial(request.trace, buffer), 0
 
     def _initial(self, trace: int, buffer: ir.Buffer) -> Bytes:
         given = self._model.fillings[trace].get(buffer.name)
@@ -196,9 +206,9 @@ class HostSide:
         buffers = self._model.traces[trace].program.buffers
         outputs = {b.id: self._initial(trace, b) for b in buffers if b.role is ir.Role.OUTPUT}
         for transfer in self._lowered[trace].transfers:
-            if transfer.target == HOST and transfer.buffer in outputs:
+            if transfer.target == HOST:
                 region = self._exchange.region(trace, slot, transfer.id)
-                unpack(transfer, region, outputs[transfer.buffer])
+                unpack(transfer, region, lambda buffer: (outputs[buffer], 0))
         for table in self._model.traces[trace].program.pointer_tables:
             for word in table.words if table.buffer in outputs else ():
                 outputs[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0

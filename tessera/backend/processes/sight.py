@@ -43,15 +43,15 @@ def buffers_in_sight(
     """Per step of the device, the buffers that are accessible to it; `places` are by buffer."""
     work = list(served.program.work())
     always = {b for b, place in places.items() if place.kind is not AreaKind.SLOT}
-    carried = {transfer.id: int(transfer.buffer) for transfer in lowered.transfers}
+    carried = {t.id: {int(portion.buffer) for portion in t.portions} for t in lowered.transfers}
     present: set[int] = set()
     filled: set[int] = set()
     in_sight: dict[ir.LaunchId, frozenset[ir.BufferId]] = {}
     for operation in _in_order(lowered, device):
         match operation:
             case Receive(transfer) | AwaitPut(transfer):
-                filled.add(carried[transfer])
-                present.add(carried[transfer])
+                filled |= carried[transfer]
+                present |= carried[transfer]
             case Fill(buffer, _):
                 filled.add(int(buffer))
                 present.add(int(buffer))

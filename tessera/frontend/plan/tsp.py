@@ -7,7 +7,6 @@ nothing are errors (TSR3020) with their line; only comments are skipped.
 
 from __future__ import annotations
 
-import json
 import re
 import types
 import typing
@@ -22,10 +21,15 @@ from lark.exceptions import VisitError
 from tessera.diagnostics import Source, Span, TesseraError
 from tessera.frontend.plan.tsp_values import (
     DIGITS,
+    STRING,
     BadText,
     RangeReader,
+    TextField,
+    TransferLine,
+    area_kind_of,
     bad_text,
     operations_of,
+    strings_of,
     unexpected,
 )
 from tessera.frontend.text.grammar import grammar_text
@@ -41,7 +45,9 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Place,
+    Portion,
     Transfer,
+    TransferId,
 )
 from tessera.ir.plan.plan import (
     Baseline,
@@ -56,7 +62,7 @@ from tessera.ir.plan.plan import (
     PlanPath,
     Replica,
 )
-from tessera.ir.plan.print_plan import FORMAT, HOSTS_VERSION, VERSION, VERSIONS_READ, version_of
+from tessera.ir.plan.print_plan import FORMAT, NEW_IN, VERSION, VERSIONS_READ, version_of
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.text_digest import text_digest
 
@@ -122,17 +128,6 @@ def _parser() -> Lark:
     return Lark(grammar_text("tsp"), parser="lalr")
 
 
-class _TextField(NamedTuple):
-    """`key=value` as written in the text, and its place."""
-
-    name: str
-    value: str
-    start: int
-
-    def bad(self, why: str) -> BadText:
-        return BadText(self.start, len(self.name) + 1 + len(self.value), why)
-
-
 class _FieldKind(NamedTuple):
     """The kind of a field: its types, and whether it may be left out."""
 
@@ -193,7 +188,6 @@ _LINES: dict[str, tuple[type[Any], str]] = {
     "place": (Place, ""),
     "home": (Home, ""),
     "landing": (Landing, "id"),
-    "transfer": (Transfer, "id"),
     "cut": (Cut, "step"),
     "twin": (Twin, "step"),
 }
@@ -225,8 +219,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
             ),
         )
         if VERSION < (needed := version_of(made)) > int(version):
-            what = "landings" if needed == HOSTS_VERSION else "cuts, twins and ranges of places"
-            raise _at(version, f"version {version} has no {what}: this is {needed}")
+            raise _at(version, f"version {version} has no {NEW_IN[needed]}: this is {needed}")
         return made
 
     def __default__(self, rule: Token, children: list[Any], meta: object) -> object:
@@ -258,7 +251,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
             raise _at(keyword, "a `replica` record has the key `devices` once")
         row = self._row(keyword, Replica, [field for field in fields if field is not names[0]])
         lowered = LoweredReplica(
-            devices=_strings(names[0]),
+            devices=strings_of(names[0]),
             slots=row["slots"],
             lanes=row["lanes"],
             areas=_those(Area, given),
@@ -288,6 +281,15 @@ class _PlanBuilder(Transformer[Token, Plan]):
             programs=_those(DeviceProgram, given),
         )
 
+    def transfer(self, keyword: Token, *given: object) -> Transfer:
+        row = self._row(keyword, TransferLine, _fields(given))
+        buffers, carried = row.pop("buffer"), row.pop("bytes")
+        if len(buffers) != len(carried):
+            raise _at(keyword, "a `transfer` record has bytes of each buffer: `bytes=0:8;0:4`")
+        portions = tuple(map(Portion, buffers, carried))
+        number = TransferId(_number_of(keyword))
+        return self._known(keyword, Transfer(id=number, portions=portions, **row))
+
     def program(self, keyword: Token, *given: object) -> DeviceProgram:
         operations = []
         for block in given:
@@ -307,7 +309,7 @@ class _PlanBuilder(Transformer[Token, Plan]):
     def _record(self, keyword: Token, kind: type[R], given: Iterable[object], **parts: object) -> R:
         return self._known(keyword, kind(**self._row(keyword, kind, _fields(given)), **parts))
 
-    def _row(self, keyword: Token, kind: type[object], given: list[_TextField]) -> dict[str, Any]:
+    def _row(self, keyword: Token, kind: type[object], given: list[TextField]) -> dict[str, Any]:
         wanted = _kinds(kind)  # type: ignore[arg-type]
         row: dict[str, Any] = {}
         said = keyword.split()[0]
@@ -321,18 +323,20 @@ class _PlanBuilder(Transformer[Token, Plan]):
                 raise _at(keyword, f"a `{said}` record lacks the key `{name}`")
         return row
 
-    def _value(self, field: _TextField, options: tuple[object, ...]) -> object:
+    def _value(self, field: TextField, options: tuple[object, ...]) -> object:
         text = field.value
         if text[0] == '"':
-            strings = _strings(field)
+            strings = strings_of(field)
             if len(strings) == 1 and str in options:
                 return strings[0]
             if options == (tuple[str, ...],):
                 return strings
             if len(strings) == 1 and AreaKind in options:
-                return _area_kind(field, strings[0])
+                return area_kind_of(field, strings[0])
         elif options == (Bytes,):
             return self._ranges.read(text, field.start + len(field.name) + 1)
+        elif options == (tuple[Bytes, ...],):
+            return self._ranges.read_portions(text, field.start + len(field.name) + 1)
         elif options == (tuple[int, ...],):
             numbers = text.split(",")
             if all(_INTEGER.fullmatch(number) and len(number) <= DIGITS for number in numbers):
@@ -350,15 +354,13 @@ class _PlanBuilder(Transformer[Token, Plan]):
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _INTEGER = re.compile(r"[0-9]+")
-_STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
-_FIELD = re.compile(rf"([a-z_]+)=({_STRING}(?:,{_STRING})*+|[^\s\"|=]++)")
-_STRINGS = re.compile(_STRING)
+_FIELD = re.compile(rf"([a-z_]+)=({STRING}(?:,{STRING})*+|[^\s\"|=]++)")
 
 
-def _fields(given: Iterable[object]) -> list[_TextField]:
+def _fields(given: Iterable[object]) -> list[TextField]:
     """The `key=value`s of a record, in order."""
     return [
-        _TextField(match[1], match[2], (token.start_pos or 0) + match.start())
+        TextField(match[1], match[2], (token.start_pos or 0) + match.start())
         for token in given
         if isinstance(token, Token) and token.type == "FIELDS"
         for match in _FIELD.finditer(token)
@@ -378,23 +380,3 @@ def _number_of(keyword: Token) -> int:
     if len(text := keyword.split()[1]) > DIGITS:
         raise _at(keyword, "the number is too large")
     return int(text)
-
-
-def _strings(field: _TextField) -> tuple[str, ...]:
-    if field.value[0] != '"':
-        raise field.bad(f"`{field.name}` is a list of names in quotes")
-    try:
-        return tuple(
-            str(json.loads(text, strict=False)) if "\\" in text else text[1:-1]
-            for text in _STRINGS.findall(field.value)
-        )
-    except ValueError:
-        raise field.bad("this is no string as JSON writes them") from None
-
-
-def _area_kind(field: _TextField, text: str) -> AreaKind:
-    try:
-        return AreaKind(text)
-    except ValueError:
-        known = ", ".join(f"`{kind.value}`" for kind in AreaKind)
-        raise field.bad(f"`{text}` is not one of {known}") from None

@@ -7,15 +7,19 @@ in a value, becomes a diagnostic with its line (TSR3020).
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from lark import UnexpectedInput, UnexpectedToken
 
 from tessera.diagnostics import Diagnostic, Source, Span, error
 from tessera.ir.arguments import wrong_type
 from tessera.ir.plan.launch_program import (
+    AreaKind,
     Await,
     AwaitPut,
     Bytes,
@@ -35,7 +39,7 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tessera.ir.plan.plan import Plan
-from tessera.ir.plan.print_launch import NO_BYTES
+from tessera.ir.plan.print_launch import NO_BYTES, PORTION_END
 from tessera.ir.plan.print_plan import FORMAT, VERSION
 from tessera.ir.plan.verify_plan import LARGEST, MOST_RANGES
 from tessera.ir.program.program import BufferId, LaunchId
@@ -43,6 +47,10 @@ from tessera.ir.program.program import BufferId, LaunchId
 DIGITS = len(str(LARGEST))
 """The most digits of a number."""
 
+STRING = r'"(?:[^"\\\n]|\\[^\n])*+"'
+"""A string in quotes."""
+
+_STRINGS = re.compile(STRING)
 _QUEUES = {queue.value: queue for queue in Queue}
 _ITEM = re.compile(r"([0-9]+):([0-9]+)((?:\+[0-9]+\*[0-9]+)*)")
 _DIMENSION = re.compile(r"\+([0-9]+)\*([0-9]+)")
@@ -70,6 +78,50 @@ class BadText(Exception):
         self.length = max(length, 1)
 
 
+class TextField(NamedTuple):
+    """`key=value` as written in the text, and its place."""
+
+    name: str
+    value: str
+    start: int
+
+    def bad(self, why: str) -> BadText:
+        """The value cannot be, and why."""
+        return BadText(self.start, len(self.name) + 1 + len(self.value), why)
+
+
+def strings_of(field: TextField) -> tuple[str, ...]:
+    """The strings of a value, as JSON writes them."""
+    if field.value[0] != '"':
+        raise field.bad(f"`{field.name}` is a list of names in quotes")
+    try:
+        return tuple(
+            str(json.loads(text, strict=False)) if "\\" in text else text[1:-1]
+            for text in _STRINGS.findall(field.value)
+        )
+    except ValueError:
+        raise field.bad("this is no string as JSON writes them") from None
+
+
+def area_kind_of(field: TextField, text: str) -> AreaKind:
+    """The kind of an area by its name."""
+    try:
+        return AreaKind(text)
+    except ValueError:
+        known = ", ".join(f"`{kind.value}`" for kind in AreaKind)
+        raise field.bad(f"`{text}` is not one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLine:
+    """The fields of a transfer as they are written: its buffers, and the bytes of each."""
+
+    buffer: tuple[int, ...]
+    source: str
+    target: str
+    bytes: tuple[Bytes, ...]
+
+
 class RangeReader:
     """Expands byte ranges, up to a total number."""
 
@@ -88,6 +140,14 @@ class RangeReader:
             many = BadText(start, len(text), f"a plan has at most {MOST_RANGES} byte ranges")
             ranges += self._expand(int(match[1]), int(match[2]), match[3], many)
         return tuple(ranges)
+
+    def read_portions(self, text: str, start: int) -> tuple[Bytes, ...]:
+        """The ranges of several buffers in `text`, which is at offset `start`."""
+        portions = []
+        for portion in text.split(PORTION_END):
+            portions.append(self.read(portion, start))
+            start += len(portion) + 1
+        return tuple(portions)
 
     def _expand(self, start: int, end: int, rest: str, many: BadText) -> list[tuple[int, int]]:
         ranges = [(start, end)]

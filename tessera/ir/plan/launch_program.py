@@ -43,7 +43,7 @@ Source: decision records 0005 and 0010.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NewType
 
@@ -61,6 +61,8 @@ POISON = 0xCB
 
 PLACE_ALIGNMENT = 256
 """Every place begins at a multiple of this, as allocations do on a GPU."""
+
+_MOST_NAMES = 4
 
 Bytes = tuple[tuple[int, int], ...]
 """Byte ranges of one buffer: starts and ends (exclusive), sorted, disjoint, never touching."""
@@ -174,20 +176,42 @@ class Queued:
     operation: Operation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """Bytes of a buffer that go from one device to another, or from or to the host."""
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a transfer carries of one buffer."""
 
-    id: TransferId
     buffer: BufferId
-    source: str
-    target: str
     bytes: Bytes
 
     @property
     def size(self) -> int:
-        """The number of bytes that move."""
+        """The number of bytes."""
         return sum(end - start for start, end in self.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Bytes that go together from one device to another, or from or to the host.
+
+    It has at least one portion, by ascending buffers, each buffer once; from and to the host it has
+    exactly one. Packed, portions and their ranges follow one another without gaps.
+    """
+
+    id: TransferId
+    source: str
+    target: str
+    portions: tuple[Portion, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that move."""
+        return sum(portion.size for portion in self.portions)
+
+    def names(self, name: Callable[[BufferId], str]) -> str:
+        """The names of its buffers, for people: `q, k, v`."""
+        more = len(self.portions) - _MOST_NAMES
+        known = ", ".join(name(portion.buffer) for portion in self.portions[:_MOST_NAMES])
+        return f"{known} and {more} more" if more > 0 else known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

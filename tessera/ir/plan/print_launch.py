@@ -31,6 +31,7 @@ from tessera.ir.plan.launch_program import (
 )
 
 NO_BYTES = "none"
+PORTION_END = ";"
 _LEAST_ROWS = 3  # fewer ranges are written one by one, which is just as short
 _LEVELS = 3
 
@@ -71,8 +72,9 @@ def _trace_lines(trace: LoweredTrace) -> Iterator[str]:
     yield f"request trace={trace.trace}{gate}"
     for transfer in trace.transfers:
         yield (
-            f"  transfer {transfer.id} buffer={transfer.buffer} source={_quoted(transfer.source)}"
-            f" target={_quoted(transfer.target)} bytes={bytes_text(transfer.bytes)}"
+            f"  transfer {transfer.id} buffer={','.join(str(p.buffer) for p in transfer.portions)}"
+            f" source={_quoted(transfer.source)} target={_quoted(transfer.target)}"
+            f" bytes={PORTION_END.join(bytes_text(p.bytes) for p in transfer.portions)}"
         )
     for program in trace.programs:
         yield from (f"  {line}" for line in program_lines(program))

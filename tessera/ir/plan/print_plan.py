@@ -19,9 +19,14 @@ FORMAT = "tessera-plan"
 VERSION = 2
 HOSTS_VERSION = 3
 PARTS_VERSION = 4
-VERSIONS_READ = (1, 2, 3, 4)
-"""Version 1 has no capacities and paths, versions 1 and 2 no landings and puts, versions before 4
-no cuts, twins and places of a range of a buffer.
+PORTIONS_VERSION = 5
+NEW_IN = {
+    HOSTS_VERSION: "landings",
+    PARTS_VERSION: "cuts, twins and ranges of places",
+    PORTIONS_VERSION: "transfers of several buffers",
+}
+VERSIONS_READ = (1, VERSION, *NEW_IN)
+"""Version 1 has no capacities and paths, version 2 nothing of `NEW_IN`.
 
 A plan is written as the version that has what it needs, 2 at least: older programs read that.
 """
@@ -52,6 +57,9 @@ def print_plan(plan: Plan) -> str:
 def version_of(plan: Plan) -> int:
     """The version of the format that has all that a plan needs."""
     lowered = [replica.lowered for replica in plan.replicas]
+    moves = (move for own in lowered for trace in own.traces for move in trace.transfers)
+    if any(len(move.portions) > 1 for move in moves):
+        return PORTIONS_VERSION
     ranged = (place for own in lowered for place in own.places if place.first or place.end)
     if any(ranged) or any(trace.division for trace in plan.traces):
         return PARTS_VERSION

@@ -328,9 +328,16 @@ def _transfer(transfer: Transfer, devices: set[str]) -> Iterator[Flaw]:
             yield Flaw(transfer, f"there is no device `{name}` in this replica")
     if transfer.source == transfer.target:
         yield Flaw(transfer, "a transfer goes from one device to another")
-    if not transfer.bytes:
-        yield Flaw(transfer, "a transfer moves at least one byte")
-    yield from _ranges(transfer, transfer.bytes)
+    buffers = [portion.buffer for portion in transfer.portions]
+    if buffers != sorted(set(buffers)):
+        yield Flaw(transfer, "the buffers of a transfer are in ascending order, each once")
+    if HOST in (transfer.source, transfer.target) and len(buffers) > 1:
+        yield Flaw(transfer, f"a transfer from or to the host is of one buffer, not {len(buffers)}")
+    if not buffers or not all(portion.bytes for portion in transfer.portions):
+        yield Flaw(transfer, "a transfer moves at least one byte of each of its buffers")
+    for portion in transfer.portions:
+        yield from _numbers(portion, transfer)
+        yield from _ranges(transfer, portion.bytes)
 
 
 def _program(
@@ -454,7 +461,8 @@ def _ranges_in(plan: Plan) -> int:
     lowered = [replica.lowered for replica in plan.replicas]
     traces = [trace for lowered_replica in lowered for trace in lowered_replica.traces]
     count = sum(len(home.bytes) for lowered_replica in lowered for home in lowered_replica.homes)
-    count += sum(len(move.bytes) for trace in traces for move in trace.transfers)
+    moves = (move for trace in traces for move in trace.transfers)
+    count += sum(len(portion.bytes) for move in moves for portion in move.portions)
     queued = (q for trace in traces for program in trace.programs for q in program.operations)
     return count + sum(len(q.operation.bytes) for q in queued if isinstance(q.operation, Fill))
 

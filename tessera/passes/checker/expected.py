@@ -158,7 +158,7 @@ def _packed(versions: Versions) -> int | Versions:
 def _plan_ranges(shape: TraceShape, homes: tuple[Home, ...]) -> Iterator[tuple[int, Bytes]]:
     """The ranges that the plan names; they also cut buffers."""
     for transfer in shape.transfers.values():
-        yield transfer.buffer, transfer.bytes
+        yield from ((portion.buffer, portion.bytes) for portion in transfer.portions)
     for home in homes:
         yield home.buffer, home.bytes
     for ops in shape.queues.values():

@@ -152,7 +152,7 @@ class Names:
     def transfer(self, transfer: int) -> str:
         """`transfer 4 of x from a to b`."""
         record = self.transfers[transfer]
-        name = self.buffer(record.buffer)
+        name = record.names(self.buffer)
         return f"transfer {transfer} of {name} from `{record.source}` to `{record.target}`"
 
     def op(self, op: Op) -> Said:

@@ -32,9 +32,10 @@ Key = tuple[int, int | str]
 def check_words(shape: TraceShape, expected: ExpectedVersions, findings: Findings) -> None:
     """Check that no transfer and no fill touches a word that holds an address."""
     for number, transfer in shape.transfers.items():
-        words = expected.words.get(int(transfer.buffer))
-        if words is not None:
-            _check_apart(shape.names.transfer(number), transfer.bytes, words, findings)
+        for portion in transfer.portions:
+            words = expected.words.get(int(portion.buffer))
+            if words is not None:
+                _check_apart(shape.names.transfer(number), portion.bytes, words, findings)
     for ops in shape.queues.values():
         for op in ops:
             if isinstance(op.operation, Fill):

@@ -26,6 +26,7 @@ from tessera.ir.plan.launch_program import (
     Free,
     Landing,
     LoweredTrace,
+    Portion,
     Put,
     Queue,
     Receive,
@@ -124,21 +125,31 @@ def _transfers(
 
 
 def _transfer_fault(transfer: Transfer, graph: KernelGraph, devices: Sequence[str]) -> str | None:
-    if not 0 <= transfer.buffer < len(graph.buffers):
-        return f"is of buffer {transfer.buffer}, which is not there"
-    buffer = graph.buffers[transfer.buffer]
     if transfer.source == transfer.target:
         return f"goes from `{transfer.source}` to itself"
     for end in (transfer.source, transfer.target):
         if end != HOST and end not in devices:
             return f"names `{end}`, which is no device of its replica"
+    buffers = [portion.buffer for portion in transfer.portions]
+    if not buffers or buffers != sorted(set(buffers)):
+        return f"is of buffers {buffers}: they are in ascending order, each once"
+    if HOST in (transfer.source, transfer.target) and len(buffers) > 1:
+        return f"is of {len(buffers)} buffers, and from or to the host"
+    faults = (_portion_fault(transfer, portion, graph) for portion in transfer.portions)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _portion_fault(transfer: Transfer, portion: Portion, graph: KernelGraph) -> str | None:
+    if not 0 <= portion.buffer < len(graph.buffers):
+        return f"is of buffer {portion.buffer}, which is not there"
+    buffer = graph.buffers[portion.buffer]
     if buffer.role is Role.WEIGHT:
         return f"is of the weight `{buffer.name}`, which is in place before any request"
     if transfer.source == HOST and buffer.role is not Role.INPUT:
         return f"takes `{buffer.name}` from the host, which has only inputs to give"
     if transfer.target == HOST and buffer.role is not Role.OUTPUT:
         return f"takes `{buffer.name}` to the host, which takes only outputs"
-    return bytes_fault(transfer.bytes, buffer.bytes, buffer.name)
+    return bytes_fault(portion.bytes, buffer.bytes, buffer.name)
 
 
 def bytes_fault(ranges: Bytes, length: int, name: str) -> str | None:

@@ -97,7 +97,7 @@ class Tenants:
         )
 
     def check_apart(self, op: Op, buffers: Sequence[int]) -> None:
-        """Check that the buffers that one step touches share no bytes."""
+        """Check that the buffers that one operation touches share no bytes."""
         space = self.spaces[op.device]
         reach, owner = -1, -1
         for start, end, buffer in sorted((*space.extent(b), b) for b in buffers):
@@ -105,7 +105,7 @@ class Tenants:
                 self.findings.add(
                     "TSR4005",
                     f"{self.names.buffer(owner)} and {self.names.buffer(buffer)} share memory on "
-                    f"`{op.device}` while one step uses both",
+                    f"`{op.device}` while one operation uses both",
                     self.names.op(op),
                 )
             if end > reach:

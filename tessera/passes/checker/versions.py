@@ -31,11 +31,13 @@ from tessera.ir.plan.launch_program import (
     Fill,
     Free,
     Home,
+    Portion,
     Put,
     Queue,
     Receive,
     Run,
     Send,
+    Transfer,
 )
 from tessera.ir.program.program import Role
 from tessera.passes.checker import limits
@@ -116,7 +118,7 @@ class _VersionWalk:
             device: find_waste(device, shape, space) for device, space in self.spaces.items()
         }
         self.tenants = Tenants(shape, memory, self.spaces, findings)
-        self.carried: dict[int, int | Versions] = {}
+        self.carried: dict[tuple[int, int], int | Versions] = {}
         self.host = Host(shape, expected, findings)
         self._begin()
 
@@ -160,9 +162,7 @@ class _VersionWalk:
             case Send(number) | Put(number):
                 self._send(op, done, int(number))
             case Receive(number) | AwaitPut(number):
-                transfer = self.shape.transfers[number]
-                version = FIRST if transfer.source == HOST else self.carried.pop(number)
-                self._write(op, done, int(transfer.buffer), ranges_of(transfer.bytes), version)
+                self._receive(op, done, int(number))
             case _:
                 pass
 
@@ -244,7 +244,17 @@ class _VersionWalk:
 
     def _send(self, op: Op, done: Clock, number: int) -> None:
         transfer = self.shape.transfers[number]
-        buffer, ranges = int(transfer.buffer), ranges_of(transfer.bytes)
+        self._check_apart(op, transfer)
+        for portion in transfer.portions:
+            version = self._send_portion(op, done, number, portion)
+            if transfer.target == HOST:
+                self.host.take(op, int(portion.buffer), ranges_of(portion.bytes), version)
+            else:
+                self.carried[number, int(portion.buffer)] = version
+
+    def _send_portion(self, op: Op, done: Clock, number: int, portion: Portion) -> int | Versions:
+        """Check that the bytes of a portion are there to send, and return their version."""
+        buffer, ranges = int(portion.buffer), ranges_of(portion.bytes)
         version: int | Versions = FIRST
         if self._has_place(op, buffer, ranges):
             self._finds_clear(op, done, buffer)
@@ -264,10 +274,21 @@ class _VersionWalk:
             self.waste[op.device].use(index)
             space.read(index, op)
             version = space.by_atom(buffer, index, held)
-        if transfer.target == HOST:
-            self.host.take(op, buffer, ranges, version)
-        else:
-            self.carried[number] = version
+        return version
+
+    def _receive(self, op: Op, done: Clock, number: int) -> None:
+        transfer = self.shape.transfers[number]
+        self._check_apart(op, transfer)
+        for portion in transfer.portions:
+            buffer = int(portion.buffer)
+            version = FIRST if transfer.source == HOST else self.carried.pop((number, buffer))
+            self._write(op, done, buffer, ranges_of(portion.bytes), version)
+
+    def _check_apart(self, op: Op, transfer: Transfer) -> None:
+        """Check that the buffers of a transfer share no bytes, so that their order is free."""
+        buffers = [int(portion.buffer) for portion in transfer.portions]
+        placed = [buffer for buffer in buffers if buffer in self.spaces[op.device].start]
+        self.tenants.check_apart(op, placed)
 
     def _write(
         self, op: Op, done: Clock, buffer: int, ranges: Array, version: int | Versions

@@ -23,7 +23,16 @@ import numpy.typing as npt
 
 from tessera.ir.plan.launch_program import AwaitPut, Queue, Receive
 from tessera.ir.program.program import Role
-from tessera.passes.checker.bytes import Array, Index, join, marked, places, text
+from tessera.passes.checker.bytes import (
+    Array,
+    Index,
+    common,
+    join,
+    marked,
+    places,
+    ranges_of,
+    text,
+)
 from tessera.passes.checker.expected import FIRST, ExpectedVersions, Versions
 from tessera.passes.checker.findings import Findings, Op
 from tessera.passes.checker.shape import TraceShape
@@ -79,15 +88,19 @@ class Waste:
             for position, pieces in sorted(parts.items()):
                 op = self.shape.queues[self.device, Queue.IN][position]
                 assert isinstance(op.operation, Receive | AwaitPut)
-                transfer = self.shape.transfers[op.operation.transfer]
-                excess = join(pieces) - self.space.start[int(transfer.buffer)]
-                report_excess(self.shape, op, excess, why, findings)
+                for portion in self.shape.transfers[op.operation.transfer].portions:
+                    buffer = int(portion.buffer)
+                    own = common(join(pieces), ranges_of([self.space.extent(buffer)]))
+                    excess = own - self.space.start[buffer]
+                    report_excess(self.shape, op, buffer, excess, why, findings)
 
 
-def report_excess(shape: TraceShape, op: Op, excess: Array, why: str, findings: Findings) -> None:
-    """Report the bytes that a transfer carries needlessly, if there are any."""
+def report_excess(
+    shape: TraceShape, op: Op, buffer: int, excess: Array, why: str, findings: Findings
+) -> None:
+    """Report the bytes of a buffer that a transfer carries needlessly, if there are any."""
     if len(excess):
-        what = f"a transfer carries bytes {text(excess)} {why}"
+        what = f"a transfer carries bytes {text(excess)} of {shape.names.buffer(buffer)} {why}"
         findings.add("TSR4014", what, shape.names.op(op))
 
 
@@ -139,7 +152,8 @@ class Host:
         self.sent[buffer][index] = version
         if self.findings.count == before and not lost.any():
             untouched = marked(bounds, index, final[index] == FIRST)
-            report_excess(self.shape, op, untouched, "that no step writes", self.findings)
+            why = "that no step writes"
+            report_excess(self.shape, op, buffer, untouched, why, self.findings)
 
     def finish(self) -> None:
         """Check that all output bytes that steps wrote have been sent."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
-from tessera.ir.plan.launch_program import HOST, Fill, Run, Transfer, TransferId
+from tessera.ir.plan.launch_program import HOST, Fill, Portion, Run, Transfer, TransferId
 from tessera.ir.program import program as ir
 from tessera.planning.lower.grains import Grains, TraceBytes
 
@@ -46,13 +46,13 @@ _STAGE_STEPS = 16
 class Action:
     """One action on `device`; a transfer involves both of its ends.
 
-    `grains` are the grains that a fill or a transfer covers.
+    `covered` has the buffers and grains that a fill or a transfer covers.
     """
 
     place: Place
     device: str
     what: Run | Fill | Transfer
-    grains: Grains = ()
+    covered: tuple[tuple[int, Grains], ...] = ()
 
 
 class _Version(NamedTuple):
@@ -164,7 +164,8 @@ class _MoveWalk:
             grains = tuple(blank)
             filled = self.trace.grains[buffer].pairs(grains)
             place = (step, _FILL, len(self.actions))
-            self.actions.append(Action(place, device, Fill(ir.BufferId(buffer), filled), grains))
+            fill = Fill(ir.BufferId(buffer), filled)
+            self.actions.append(Action(place, device, fill, ((buffer, grains),)))
             self._touch(device, buffer, grains, place)
             self._hold(buffer, grains, device)
         for (origin, _), pieces in missing.items():
@@ -193,13 +194,12 @@ class _MoveWalk:
         place = (after, _TRANSFER, len(self.actions))
         transfer = Transfer(
             id=TransferId(-1),
-            buffer=ir.BufferId(buffer),
             source=origin,
             target=target,
-            bytes=self.trace.grains[buffer].pairs(moved),
+            portions=(Portion(ir.BufferId(buffer), self.trace.grains[buffer].pairs(moved)),),
         )
         doer = target if origin == HOST else origin
-        self.actions.append(Action(place, doer, transfer, moved))
+        self.actions.append(Action(place, doer, transfer, ((buffer, moved),)))
         for end in (origin, target):
             if end != HOST:
                 self._touch(end, buffer, moved, place)

@@ -76,12 +76,13 @@ def touched_on(action: Action, trace: TraceBytes) -> Iterator[tuple[str, int, Gr
         case Run(step):
             for buffer, use in trace.steps[step].items():
                 yield action.device, buffer, use.touched
-        case Fill(buffer, _):
-            yield action.device, int(buffer), action.grains
+        case Fill():
+            for buffer, grains in action.covered:
+                yield action.device, buffer, grains
         case transfer:
             for end in (transfer.source, transfer.target):
-                if end != HOST:
-                    yield end, int(transfer.buffer), action.grains
+                for buffer, grains in action.covered if end != HOST else ():
+                    yield end, buffer, grains
 
 
 def find_places(
@@ -167,8 +168,8 @@ def _lives(use: TraceUse) -> dict[str, list[_Life]]:
                 hulls[key] = _joined(hulls.get(key, hull), hull)
             spans[key] = (spans[key][0] if key in spans else index, index)
         if isinstance(action.what, Transfer):
-            sent.add((action.what.source, int(action.what.buffer)))
-            received.add((action.what.target, int(action.what.buffer)))
+            sent |= {(action.what.source, buffer) for buffer, _ in action.covered}
+            received |= {(action.what.target, buffer) for buffer, _ in action.covered}
     # A step may touch nothing, and its device loads a module for it.
     lives: dict[str, list[_Life]] = {a.device: [] for a in use.actions if isinstance(a.what, Run)}
     for (device, buffer), (first, last) in spans.items():

@@ -76,9 +76,10 @@ def find_queues(
 def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozenset[int]:
     """The buffers that transfers of a device touch, and those that share bytes with them."""
     watched = {
-        int(action.what.buffer)
+        buffer
         for action in use.actions
         if isinstance(action.what, Transfer) and device in (action.what.source, action.what.target)
+        for buffer, _ in action.covered
     }
     spans = {
         buffer: place.taken(use.program.buffers[buffer].bytes)
@@ -157,19 +158,21 @@ class _QueueBuilder:
                         touches += self._touch(buffer, use.only_read, writes=False)
                         touches += self._touch(buffer, use.written, writes=True)
                 self._emit(_COMPUTE, action.what, touches, self.steps[step])
-            case Fill(buffer, _):
-                self._claim(buffer, _COMPUTE)
-                touches = self._touch(buffer, action.grains, writes=True)
-                self._emit(_COMPUTE, action.what, touches, (int(buffer),))
+            case Fill():
+                self._cover(_COMPUTE, action.what, action, writes=True)
             case Transfer() as transfer:
                 if transfer.source == self.device:
-                    self._claim(transfer.buffer, _OUT)
-                    touches = self._touch(transfer.buffer, action.grains, writes=False)
-                    self._emit(_OUT, Send(transfer.id), touches, (int(transfer.buffer),))
+                    self._cover(_OUT, Send(transfer.id), action, writes=False)
                 if transfer.target == self.device:
-                    self._claim(transfer.buffer, _IN)
-                    touches = self._touch(transfer.buffer, action.grains, writes=True)
-                    self._emit(_IN, Receive(transfer.id), touches, (int(transfer.buffer),))
+                    self._cover(_IN, Receive(transfer.id), action, writes=True)
+
+    def _cover(self, queue: int, operation: Operation, action: Action, *, writes: bool) -> None:
+        """Add an operation on all that an action covers."""
+        touches: list[_Touch] = []
+        for buffer, grains in action.covered:
+            self._claim(buffer, queue)
+            touches += self._touch(buffer, grains, writes=writes)
+        self._emit(queue, operation, touches, [buffer for buffer, _ in action.covered])
 
     def program(self) -> DeviceProgram:
         """The operations, with records and waits written out."""

@@ -234,7 +234,7 @@ def test_reading_gives_what_was_printed(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("tessera-plan 2", "tessera-plan 5", "version 5 is unknown"),
+        ("tessera-plan 2", "tessera-plan 6", "version 6 is unknown"),
         ("tessera-plan 2", "a plan", "this is no plan"),
         ("\ncard ", "\ncart ", "`cart` cannot stand here"),
         (" share=", " shares=", "unknown key `shares`"),

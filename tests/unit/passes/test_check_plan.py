@@ -141,7 +141,7 @@ def test_a_missing_place() -> None:
 def test_a_buffer_placed_over_another() -> None:
     found = chain(("place y b 256", "place y b 0"))
     assert "TSR4005" in codes(found)
-    assert "`t` and `y` share memory on `b` while one step uses both" in said(found)
+    assert "`t` and `y` share memory on `b` while one operation uses both" in said(found)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tessera.ir.plan.launch_program import (
     Record,
     Run,
     Send,
+    Transfer,
 )
 from tessera.ir.program.program import (
     Buffer,
@@ -93,7 +94,17 @@ def lower(one: tuple[Program, KernelGraph], where: str, **options: int) -> Lower
 
 
 def moves(lowered: LoweredReplica, trace: int = 0) -> list[tuple[int, str, str, object]]:
-    return [(int(t.buffer), t.source, t.target, t.bytes) for t in lowered.traces[trace].transfers]
+    return [
+        (int(portion.buffer), t.source, t.target, portion.bytes)
+        for t in lowered.traces[trace].transfers
+        for portion in t.portions
+    ]
+
+
+def sent_of(lowered: LoweredReplica, buffer: int) -> Transfer:
+    """The first transfer with bytes of a buffer."""
+    rows = lowered.traces[0].transfers
+    return next(t for t in rows if any(portion.buffer == buffer for portion in t.portions))
 
 
 def program_of(lowered: LoweredReplica, device: str, trace: int = 0) -> DeviceProgram:
@@ -208,7 +219,7 @@ def test_reused_bytes_wait_for_the_send_of_the_old_ones() -> None:
         [("r", "t1", Interval(0, 512)), ("m", "t2", Interval(0, 512))],
     )
     lowered = lower(one, "ABAA")
-    sent = next(t for t in lowered.traces[0].transfers if t.buffer == 0)
+    sent = sent_of(lowered, 0)
     assert before(program_of(lowered, "A"), Send(sent.id), Run(LaunchId(2)))
 
 
@@ -225,7 +236,7 @@ def test_with_memory_left_nothing_waits_for_a_send_because_of_its_bytes() -> Non
     programs, graphs, places = [one[0]], [one[1]], ["ABAAA"]
     lowered = lower_replica(programs, graphs, places, slots=2, lanes=2, roomy=["A"])
     program = program_of(lowered, "A")
-    sent = next(t for t in lowered.traces[0].transfers if t.buffer == 0)
+    sent = sent_of(lowered, 0)
     assert not any(before(program, Send(sent.id), Run(LaunchId(step))) for step in (2, 3, 4))
     at = {int(p.buffer): p.offset for p in lowered.places if p.device == "A"}
     # What steps alone touch still shares bytes: nothing waits for that.
@@ -247,7 +258,7 @@ def test_with_memory_left_a_step_takes_over_what_was_received_and_read() -> None
     assert len({at[1], at[2], at[3]}) == 3
     program = program_of(lowered, "A")
     # The second input need not wait for a step that is done with the first.
-    late = next(t for t in lowered.traces[0].transfers if t.buffer == 2)
+    late = sent_of(lowered, 2)
     assert not before(program, Run(LaunchId(0)), Receive(late.id))
 
 

@@ -222,12 +222,13 @@ class Device:
         self.use().wait(self.streams[r.slot, queue], by.events[key])
 
     def send(
-        self, r: Request, transfer: int, name: str, target: str, pieces: Pieces
+        self, r: Request, transfer: int, target: str, portions: dict[str, Pieces]
     ) -> Iterator[Need]:
-        """Copy pieces of a buffer to another device."""
+        """Copy pieces of buffers to another device."""
         other = Device.all[target]
         yield from self._await(r, "out", other, ("ready", transfer))
-        self._copy(r, "out", other.of(r, name), self.of(r, name), pieces)
+        for name, pieces in portions.items():
+            self._copy(r, "out", other.of(r, name), self.of(r, name), pieces)
         self.record(r, "out", "arrived", transfer)
 
     def receive(self, r: Request, transfer: int, source: str) -> Iterator[Need]:

@@ -202,17 +202,16 @@ class _ScriptEmitter:
                 yield "wait", queue.value, int(event)
             case lp.Send(number):
                 moved = trace.transfers[number]
-                name, pieces = buffers[moved.buffer].name, _pieces(moved.bytes)
-                to_host = moved.target == HOST
-                yield (
-                    ("send_to_host", name, pieces)
-                    if to_host
-                    else ("send", int(number), name, moved.target, pieces)
-                )
+                pieces = {buffers[p.buffer].name: _pieces(p.bytes) for p in moved.portions}
+                if moved.target == HOST:
+                    yield "send_to_host", *next(iter(pieces.items()))
+                else:
+                    yield "send", int(number), moved.target, pieces
             case lp.Receive(number):
                 moved = trace.transfers[number]
                 if moved.source == HOST:
-                    yield "receive_from_host", buffers[moved.buffer].name, _pieces(moved.bytes)
+                    (own,) = moved.portions
+                    yield "receive_from_host", buffers[own.buffer].name, _pieces(own.bytes)
                 else:
                     yield "receive", int(number), moved.source
             case lp.Put() | lp.AwaitPut() | lp.Credit():

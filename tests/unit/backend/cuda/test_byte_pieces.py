@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.backend.cuda.byte_pieces import Piece, chunks_of, pieces_of
+from tessera.ir.plan.launch_program import Portion
+from tessera.ir.program.program import BufferId
 
 
 def ranges_from(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -30,12 +34,18 @@ def test_pieces_cover_exactly_the_ranges(ranges: tuple[tuple[int, int], ...]) ->
     assert covered(pieces_of(ranges)) == sorted(ranges)
 
 
-@given(RANGES, st.integers(1, 9))
-def test_chunks_cover_exactly_the_ranges(ranges: tuple[tuple[int, int], ...], most: int) -> None:
-    chunks = list(chunks_of(ranges, most))
-    assert all(0 < sum(end - start for start, end in chunk) <= most for chunk in chunks)
-    bytes_in = [b for chunk in chunks for start, end in chunk for b in range(start, end)]
-    assert bytes_in == [b for start, end in ranges for b in range(start, end)]
+@given(st.lists(RANGES, max_size=3), st.integers(1, 9))
+def test_chunks_cover_exactly_the_portions(
+    several: list[tuple[tuple[int, int], ...]], most: int
+) -> None:
+    portions = [Portion(BufferId(buffer), ranges) for buffer, ranges in enumerate(several)]
+    chunks = list(chunks_of(portions, most))
+    assert all(0 < sum(portion.size for portion in chunk) <= most for chunk in chunks)
+    assert bytes_in(portion for chunk in chunks for portion in chunk) == bytes_in(portions)
+
+
+def bytes_in(portions: Iterable[Portion]) -> list[tuple[int, int]]:
+    return [(int(p.buffer), b) for p in portions for span in p.bytes for b in range(*span)]
 
 
 def test_rows_of_a_matrix_are_one_piece() -> None:

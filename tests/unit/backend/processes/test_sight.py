@@ -14,10 +14,10 @@ from tessera.ir.plan.launch_program import (
     Record,
     Run,
     Send,
-    Transfer,
     TransferId,
 )
-from tessera.ir.program.program import BufferId, LaunchId
+from tessera.ir.program.program import LaunchId
+from tests.helpers.portions import one_portion
 
 
 def there_and_back(name: str, sends: int, takes: int) -> DeviceProgram:
@@ -49,9 +49,7 @@ def test_what_comes_of_a_step_here_comes_after_it() -> None:
         ),
     )
     transfers = tuple(
-        Transfer(
-            id=TransferId(number), buffer=BufferId(0), source=source, target=target, bytes=((0, 4),)
-        )
+        one_portion(number, 0, source, target, ((0, 4),))
         for number, (source, target) in enumerate((("a", "b"), ("b", "a")))
     )
     lowered = LoweredTrace(trace=0, transfers=transfers, programs=(first, second))
