@@ -141,7 +141,10 @@ def machine_options(gpus_text: str) -> Option:
     return together(
         click.option("--gpus", metavar="LIST", help=gpus_text, shell_complete=complete_gpus),
         click.option(
-            "--machine", type=click.Path(), metavar="PATH", help="A machine file, in TOML."
+            "--machine",
+            type=click.Path(),
+            metavar="PATH",
+            help="A machine file, in TOML, or what `tessc selftest` wrote.",
         ),
         click.option(
             "--link",

@@ -82,8 +82,8 @@ from tessera.report.diagnostics import safe
 def selftest(messages: Messages, given: Typed) -> int:
     """Try the GPUs of this machine, and write one file to send in.
 
-    Copies between all devices are timed, the steps of small models that come with it are
-    profiled, random placements are compared with one device to the byte, and a few plans are
+    Copies and exchanges between all devices are timed, the steps of small models that come with
+    it are profiled, random placements are compared with one device to the byte, and a few plans are
     measured beside what is predicted. The file has versions, names of GPUs and what was measured,
     but no host name and no path. It is written after every part: an interrupted test goes on with
     the same command. The exit code is 5 if bytes differ, 6 if anything else failed.

@@ -20,6 +20,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.objectives import FigureUnit, Objective
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
+from tessera.ir.plan.machine import EXCHANGED_BYTES
 from tessera.ir.plan.plan import (
     Baseline,
     PlacedStep,
@@ -85,8 +86,23 @@ def _machine(report: PlanReport) -> Iterator[str]:
     if len(report.plan.traces) > 1:
         shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
         yield f"requests: {', '.join(shares)}"
+    yield from _exchange(report)
     sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
     yield f"durations: {sources}"
+
+
+def _exchange(report: PlanReport) -> Iterator[str]:
+    """How long an exchange between two devices is taken to last, and how that is known."""
+    machine, links = report.machine, report.machine.links
+    if not links:
+        return
+    times = [machine.exchange_ns(link, EXCHANGED_BYTES) for link in links]
+    span = dict.fromkeys((format_time(min(times)), format_time(max(times))))
+    source = "assumed; `tessc selftest` measures it"
+    if machine.measured_links:
+        some = f" on {machine.measured_links} of {len(links)} links, else assumed"
+        source = f"measured by a self-test{some * (machine.measured_links < len(links))}"
+    yield f"exchange of 64 KB between devices: {' to '.join(span)}, {source}"
 
 
 def _verdict(report: PlanReport) -> Iterator[str]:

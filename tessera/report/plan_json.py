@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tessera.driver.plan import PlanReport
+from tessera.ir.plan.machine import EXCHANGED_BYTES, Machine
 from tessera.ir.plan.plan import PlacedTrace, Plan, PlannedTrace, Replica, parts_of_placed
 from tessera.planning.explain import explain_step
 from tessera.planning.insight import kernel_classes
@@ -24,6 +25,7 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
     document = {
         "schema": SCHEMA,
         **_plan(report.plan),
+        "exchange": _exchange(report.machine),
         "sources": {source.value: count for source, count in report.sources},
         "classes": [
             {**asdict(kernel_class), "ratio": kernel_class.ratio}
@@ -50,6 +52,20 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
         ],
     }
     return json.dumps(document, indent=2, default=_plain) + "\n"
+
+
+def _exchange(machine: Machine) -> dict[str, object] | None:
+    """How long exchanges are taken to last, over all links."""
+    if not machine.links:
+        return None
+    times = [machine.exchange_ns(link, EXCHANGED_BYTES) for link in machine.links]
+    return {
+        "bytes": EXCHANGED_BYTES,
+        "least_ns": min(times),
+        "most_ns": max(times),
+        "links": len(times),
+        "measured": machine.measured_links,
+    }
 
 
 def _plain(value: object) -> object:

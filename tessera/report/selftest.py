@@ -11,6 +11,7 @@ from tessera.report.table import Column, Fit, fitted, right, table
 
 _PARTS = (Column("part"), Column("result"), Column("seconds", right=True), Column("", Fit.WRAP))
 _LINKS = (Column("from"), Column("to"), *right("us", "GB/s", "assumed GB/s"))
+_EXCHANGES = (Column("from"), Column("to"), *right("bytes", "us", "p90", "p99", "times"))
 _PLANS = (
     Column("model"),
     Column("plan"),
@@ -35,6 +36,13 @@ def selftest_text(document: SelftestDocument, width: int | None = None) -> str:
         lines += ["", "links, one way", *table(_LINKS, map(_link_row, links[:_MOST_LINKS]), width)]
         if len(links) > _MOST_LINKS:
             lines.append(f"  and {len(links) - _MOST_LINKS} more, which the file has")
+    exchanges = sorted(document.rows["exchanges"], key=lambda row: _number(row["bytes"]))
+    if exchanges:
+        head = "exchanges: from the end of a step to the start of the one that waits for its bytes"
+        shown = exchanges[:_MOST_LINKS]
+        lines += ["", head, *table(_EXCHANGES, map(_exchange_row, shown), width)]
+        if len(exchanges) > _MOST_LINKS:
+            lines.append(f"  and {len(exchanges) - _MOST_LINKS} more, which the file has")
     measured = [row for row in document.rows["plans"] if "measured" in row]
     if measured:
         head = "requests per second and loaded latency; the range is that of nine in ten draws"
@@ -52,7 +60,10 @@ def _said(document: SelftestDocument, part: SelftestPart) -> str:
     rows = document.rows
     match part:
         case SelftestPart.LINKS:
-            return f"{len(rows['links'])} links, {len(rows['copies'])} sizes of copies"
+            return (
+                f"{len(rows['links'])} links, {len(rows['copies'])} sizes of copies, "
+                f"{len(rows['exchanges'])} of exchanges"
+            )
         case SelftestPart.PROFILE:
             return f"{', '.join(document.profiles) or 'nothing'} measured"
         case SelftestPart.BYTES:
@@ -82,6 +93,11 @@ def _link_row(row: Mapping[str, object]) -> tuple[str, ...]:
         _gb(row.get("bytes_per_second")),
         _gb(row.get("assumed_bytes_per_second")),
     )
+
+
+def _exchange_row(row: Mapping[str, object]) -> tuple[str, ...]:
+    times = (f"{_number(row[key]) / 1e3:.1f}" for key in ("ns", "p90_ns", "p99_ns"))
+    return str(row["source"]), str(row["target"]), str(row["bytes"]), *times, str(row["count"])
 
 
 def _plan_row(row: Mapping[str, object]) -> tuple[str, ...]:

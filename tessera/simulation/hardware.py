@@ -131,9 +131,7 @@ def paths_of(
                 latency_ns=link.latency_ns,
                 shares=(own, *shared),
                 tax_ns=machine.transfer_ns,
-                tax_ns_per_byte=(
-                    _tax_by_bytes(machine, link.source, link.target) if copies_take_memory else 0.0
-                ),
+                tax_ns_per_byte=machine.end_ns_per_byte(link) if copies_take_memory else 0.0,
             )
         )
     for device in machine.devices:
@@ -154,14 +152,6 @@ def paths_of(
         tuple(PlanCapacity(name=name, bytes_per_second=rate) for name, rate in capacities.items()),
         tuple(paths),
     )
-
-
-def _tax_by_bytes(machine: Machine, source: int, target: int) -> float:
-    """Time per byte at both ends: on one card, a byte is read and written in their memory."""
-    first, second = machine.devices[source], machine.devices[target]
-    if first.card != second.card:
-        return 0.0
-    return 2e9 / machine.gpu_of(first).memory_bandwidth
 
 
 def process_hardware(devices: tuple[str, ...], bytes_per_second: float | None) -> Hardware:

@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 from tessera.diagnostics import ExitCode, TesseraError, in_one_line
 from tessera.driver.selftest.ground import TrialGround
 from tessera.driver.selftest.options import SelftestOptions, SelftestPart
+from tessera.frontend.machine.selftest_links import SELFTEST_SCHEMA
 from tessera.frontend.text.nested import is_deep
 from tessera.frontend.text.readfile import read_source
 from tessera.ir.version import __version__
 from tessera.output import Kind, is_regular, write_file
 
-SCHEMA = "tessera-selftest/1"
 _EVERY_S = 2.0
 _MISMATCH = ": TSR5054: "
-_LISTS = ("copies", "links", "placements", "plans")
+_LISTS = ("copies", "exchanges", "links", "placements", "plans")
 
 Row = dict[str, object]
 
@@ -90,7 +90,7 @@ class SelftestDocument:
     def data(self) -> Row:
         """The document as JSON data."""
         return {
-            "schema": SCHEMA,
+            "schema": SELFTEST_SCHEMA,
             "tessera": __version__,
             "settings": self.settings,
             "machine": self.machine,
@@ -126,11 +126,16 @@ class SelftestDocument:
 _OPEN = ("waiting", "incomplete")
 _TEXTS = {
     "copies": ("source", "target"),
+    "exchanges": ("source", "target"),
     "links": ("source", "target"),
     "placements": ("model", "placement"),
     "plans": ("model", "label"),
 }
-_NUMBERS = {"copies": ("bytes", "ns"), "links": ("latency_ns",)}
+_NUMBERS = {
+    "copies": ("bytes", "ns"),
+    "exchanges": ("bytes", "ns", "p90_ns", "p99_ns", "count"),
+    "links": ("latency_ns",),
+}
 
 
 def open_document(
@@ -202,8 +207,8 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
         data = json.loads(text)
     except (ValueError, RecursionError):
         raise _refused(fresh.path, "it is not JSON") from None
-    if is_deep(data) or not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise _refused(fresh.path, f"its `schema` is not `{SCHEMA}`")
+    if is_deep(data) or not isinstance(data, dict) or data.get("schema") != SELFTEST_SCHEMA:
+        raise _refused(fresh.path, f"its `schema` is not `{SELFTEST_SCHEMA}`")
     if data.get("tessera") != __version__:
         raise _refused(fresh.path, f"it is of version {str(data.get('tessera'))[:20]}")
     for key, wanted in (("settings", fresh.settings), ("machine", fresh.machine)):
@@ -212,7 +217,8 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
         if differs:
             raise _refused(fresh.path, f"its {key} differ in `{differs}`")
     parts, profiles = data.get("parts"), data.get("profiles")
-    rows = {key: data.get(key) for key in _LISTS}
+    is_former = "exchanges" not in data
+    rows = {key: data.get(key, [] if key == "exchanges" else None) for key in _LISTS}
     if (
         not isinstance(parts, dict)
         or not isinstance(profiles, dict)
@@ -229,6 +235,9 @@ def _resumed(fresh: SelftestDocument, text: str) -> SelftestDocument:
             seconds=float(seconds) if _is_number(seconds) else 0.0,
             problems=[str(text) for text in problems] if isinstance(problems, list) else [],
         )
+    links = fresh.parts[SelftestPart.LINKS]
+    if is_former and links.status == "passed":
+        links.status = "incomplete"
     fresh.rows = {key: list(listed or ()) for key, listed in rows.items()}
     fresh.profiles = profiles
     return fresh

@@ -16,13 +16,13 @@ from tessera.driver.card_names import is_card
 from tessera.driver.selftest.options import SelftestOptions
 from tessera.frontend.machine.gpu_table import aliases_of, gpu_table
 from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.machine.selftest_links import SELFTEST_LINK
 from tessera.ir.plan.machine import Machine
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import GpuFacts
 
 _REHEARSED = "a100,l40s"
-_LINK = "pcie"
 _SLICE_STEP = 8
 _LARGER = 0.62
 
@@ -45,7 +45,7 @@ def find_ground(options: SelftestOptions) -> TrialGround:
     """The devices to try; TSR5055 where they are too few, TSR5055 where they are not here."""
     if options.backend == "cpu":
         text = options.devices or _REHEARSED
-        machine = machine_of(text, _LINK)
+        machine = machine_of(text, SELFTEST_LINK)
         if len(machine.devices) < 2:
             raise _too_few(f"`{text}` is one device", "name two, such as `a100,l40s`")
         return TrialGround(backend="cpu", devices=text, machine=machine, targets={})
@@ -55,7 +55,7 @@ def find_ground(options: SelftestOptions) -> TrialGround:
     text = ",".join(map(_name_of, here)) if options.devices is None else options.devices
     if not here:
         raise _too_few("there is no GPU here", "rehearse without one: `--backend cpu`")
-    machine = machine_of(text, _LINK)
+    machine = machine_of(text, SELFTEST_LINK)
     if len(machine.devices) < 2:
         raise _too_few(
             f"there is one device only: {machine.cards[0].gpu.name}",

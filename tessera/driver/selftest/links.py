@@ -1,66 +1,68 @@
 """How fast bytes travel between all pairs of devices, and from and to the host.
 
-In: a `Workshop`. Out: rows of copies by size, and links fitted to them. Copies are those of the
-backend itself: a trace of memcpys, each on another device, such that one request goes over every
-pair once; another one per device for the host. What the timeline says of transfers is taken, the
-median over requests. On GPUs that is the time of the copy; in processes a send and its receive.
+In: a `Workshop`. Out: rows of copies and exchanges by size, and links fitted to the copies. All are
+those of the backend itself, by its timeline: a trace of memcpys, each on another device, such that
+one request goes over every pair; another one per device for the host.
 
-A link has the latency of the smallest copy, and a time per byte such that the largest takes what it
-took, as links between slices have in a profile (`planning.prices.adjust_costs`).
+- A copy is the median over requests. On GPUs that is the time of the copy; in processes a send and
+  its receive. A link has the latency of the smallest copy, and a time per byte such that the
+  largest takes what it took, as in a profile (`planning.prices.adjust_costs`).
+- An exchange is the time from the end of a step to the start of the one that waits for it on the
+  other device; a request goes over every pair many times. Clocks of two GPUs are known to some
+  microseconds only, so there both directions of a round count as their mean. From exchanges,
+  machines have their latencies (`frontend.machine.selftest_links`).
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from tessera.backend.service import TimelineEvent
+from tessera.driver.run.outcome import percentiles
 from tessera.driver.selftest.document import Row, SelftestDocument
 from tessera.driver.selftest.traces import TrialSize
 from tessera.driver.selftest.trials import Workshop, run_whole
 from tessera.ir.plan.launch_program import HOST, Queue
-from tessera.ir.plan.machine import Link, Machine
+from tessera.ir.plan.machine import Machine
 
 _SIZES = {
     TrialSize.SMALL: (1 << 12, 1 << 16, 1 << 20),
     TrialSize.USUAL: (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26),
 }
+_EXCHANGED = (1 << 16, 4, 1 << 20)
+_ROUNDS = 16
+_MOST_HOPS = 512
 _REQUESTS = 9
 _UNTIMED = 2
 _LARGE = 1 << 20
 
 
-def copy_jobs(shop: Workshop, size: TrialSize) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The copies to run: a number of bytes, and the devices along which they go."""
+Way = tuple[str, ...]
+Measure = Callable[[Workshop, SelftestDocument, int, Way], None]
+
+
+def link_jobs(shop: Workshop, size: TrialSize) -> Iterator[tuple[Measure, int, Way]]:
+    """What to measure: a number of bytes, and the devices along which they go."""
     names = [device.name for device in shop.ground.machine.devices]
     ways = [_circuit(names), *((name,) for name in names)]
     least, *others, most = _SIZES[size]
-    for nbytes in (least, most, *others):  # what a link is fitted to comes first
-        for way in ways:
-            yield nbytes, way
+    copies = [(measure_copies, nbytes, way) for nbytes in (least, most, *others) for way in ways]
+    yield from copies[: 2 * len(ways)]  # what a link is fitted to comes first
+    for nbytes in _EXCHANGED:
+        yield measure_exchanges, nbytes, ways[0]
+    yield from copies[2 * len(ways) :]
 
 
-def measure_copies(
-    shop: Workshop, document: SelftestDocument, nbytes: int, way: Sequence[str]
-) -> None:
+def measure_copies(shop: Workshop, document: SelftestDocument, nbytes: int, way: Way) -> None:
     """Add the copies of a request that goes along a way, from the host and back to it."""
     hops = [(HOST, way[0]), (way[-1], HOST)] if len(way) == 1 else list(pairwise(way))
     if all(document.has("copies", source=a, target=b, bytes=nbytes) for a, b in hops):
         return
-    name = f"copies_{len(way)}_{nbytes}"
-    trace, placed = shop.folder / f"{name}.ptx", shop.folder / f"{name}.place"
-    trace.write_text(_trace(len(way), nbytes), "utf-8")
-    placed.write_text("".join(f"#{at}={device}\n" for at, device in enumerate(way)), "utf-8")
-    plan = shop.plan(str(trace), placement=str(placed), slots=1, sequences=1)
-    count = _UNTIMED + (_REQUESTS if nbytes <= _LARGE else 5)
-    outcome = run_whole(shop.prepare(plan, count, timeline=True))
+    done = _run_along(shop, nbytes, way)
     for source, target in hops:
-        times = [
-            _time(outcome.done[request].events, source, target, shop.ground.backend == "cpu")
-            for request in sorted(outcome.done)[_UNTIMED:]
-        ]
+        times = [_time(events, source, target, shop.ground.backend == "cpu") for events in done]
         row: Row = {
             "source": source,
             "target": target,
@@ -71,6 +73,47 @@ def measure_copies(
         }
         if not document.has("copies", source=source, target=target, bytes=nbytes):
             document.add("copies", row)
+
+
+def measure_exchanges(shop: Workshop, document: SelftestDocument, nbytes: int, way: Way) -> None:
+    """Add the exchanges of requests that go along a circuit many times."""
+    hops = list(pairwise(way))
+    if all(document.has("exchanges", source=a, target=b, bytes=nbytes) for a, b in hops):
+        return
+    rounds = max(1, min(_ROUNDS, _MOST_HOPS // len(hops)))
+    done = _run_along(shop, nbytes, way[:-1] * rounds + way[:1])
+    gaps: dict[tuple[str, str], list[float]] = {hop: [] for hop in hops}
+    for events in done:
+        for number, gap in enumerate(exchange_gaps(events)):
+            gaps[hops[number % len(hops)]].append(gap)
+    card_of = {device.name: device.card for device in shop.ground.machine.devices}
+    for (source, target), there in gaps.items():
+        times = there
+        if shop.ground.backend == "cuda" and card_of[source] != card_of[target]:
+            times = [sum(both) / 2 for both in zip(there, gaps[target, source], strict=True)]
+        ranks = percentiles([round(max(ns, 0.0)) for ns in times])
+        row: Row = {"source": source, "target": target, "bytes": nbytes, "ns": ranks["p50"]}
+        row |= {"p90_ns": ranks["p90"], "p99_ns": ranks["p99"], "count": len(times)}
+        if not document.has("exchanges", source=source, target=target, bytes=nbytes):
+            document.add("exchanges", row)
+
+
+def exchange_gaps(events: Sequence[TimelineEvent]) -> list[float]:
+    """From the end of each step of a request to the start of the next one."""
+    steps = sorted((event.step, event) for event in events if event.step is not None)
+    return [after.start_ns - before.end_ns for (_, before), (_, after) in pairwise(steps)]
+
+
+def _run_along(shop: Workshop, nbytes: int, way: Way) -> list[Sequence[TimelineEvent]]:
+    """The events of requests that go along a way, without those of the first requests."""
+    name = f"moves_{len(way)}_{nbytes}"
+    trace, placed = shop.folder / f"{name}.ptx", shop.folder / f"{name}.place"
+    trace.write_text(_trace(len(way), nbytes), "utf-8")
+    placed.write_text("".join(f"#{at}={device}\n" for at, device in enumerate(way)), "utf-8")
+    plan = shop.plan(str(trace), placement=str(placed), slots=1, sequences=1)
+    count = _UNTIMED + (_REQUESTS if nbytes <= _LARGE else 5)
+    outcome = run_whole(shop.prepare(plan, count, timeline=True))
+    return [outcome.done[request].events for request in sorted(outcome.done)[_UNTIMED:]]
 
 
 def _time(events: Sequence[TimelineEvent], source: str, target: str, is_buffered: bool) -> int:
@@ -134,34 +177,6 @@ def fit_links(document: SelftestDocument, machine: Machine) -> None:
                 "assumed_bytes_per_second": None if link is None else link.bytes_per_second,
             }
         )
-
-
-def with_links(machine: Machine, document: SelftestDocument) -> Machine:
-    """The machine with the links that were measured; what several share is as fast as the fastest.
-
-    Links within one GPU keep the memory that they share.
-    """
-    names = {device.id: device.name for device in machine.devices}
-    known = {(row["source"], row["target"]): row for row in document.rows["links"]}
-
-    def measured(link: Link) -> Link:
-        row = known.get((names[link.source], names[link.target]))
-        speed = None if row is None else row.get("bytes_per_second")
-        latency = None if row is None else row["latency_ns"]
-        if not isinstance(speed, int | float) or not isinstance(latency, int | float) or speed <= 0:
-            return link
-        return replace(link, bytes_per_second=float(speed), latency_ns=max(float(latency), 0.0))
-
-    links = tuple(map(measured, machine.links))
-    speeds = {(link.source, link.target): link.bytes_per_second for link in links}
-    cards = {device.id: device.card for device in machine.devices}
-    channels = tuple(
-        channel
-        if all(cards[a] == cards[b] for a, b in channel.pairs)
-        else replace(channel, bytes_per_second=max(speeds[pair] for pair in channel.pairs))
-        for channel in machine.channels
-    )
-    return replace(machine, links=links, channels=channels)
 
 
 def _number(value: object) -> int:

@@ -2,7 +2,8 @@
 
 In: `SelftestOptions` and a path. Out: a `SelftestDocument`, also on disk. The parts, in order:
 
-1. `links`: copies between all pairs of devices and the host; plans use what was measured.
+1. `links`: copies between all pairs of devices and the host, and exchanges between devices; plans
+   use what was measured.
 2. `profile`: how long the steps of the traces take on every device.
 3. `bytes`: random placements, each compared with one device to the byte.
 4. `plans`: rate and latencies of a few plans, predicted and measured.
@@ -24,7 +25,7 @@ from pathlib import Path
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.selftest.document import Row, SelftestDocument, machine_facts, open_document
 from tessera.driver.selftest.ground import find_ground
-from tessera.driver.selftest.links import copy_jobs, fit_links, measure_copies, with_links
+from tessera.driver.selftest.links import fit_links, link_jobs
 from tessera.driver.selftest.options import SHARES, SelftestOptions, SelftestPart
 from tessera.driver.selftest.plan_trials import PLANS, make_trial, try_plan
 from tessera.driver.selftest.traces import TrialSize
@@ -36,6 +37,7 @@ from tessera.driver.selftest.trials import (
     measure_durations,
     run_whole,
 )
+from tessera.frontend.machine.selftest_links import with_measured_links
 from tessera.ir.progress import OnProgress, StageProgress
 
 LEAST_PLACEMENTS = 50
@@ -67,7 +69,7 @@ def run_selftest(
         document.folder = folder
         shop = Workshop(
             ground=ground,
-            machine=with_links(ground.machine, document),
+            machine=with_measured_links(ground.machine, document.data()),
             folder=Path(folder),
             seed=options.seed,
             limit_s=options.limit_s,
@@ -138,19 +140,19 @@ class _Test:
     # --- the parts ----------------------------------------------------------------------------
 
     def _links(self) -> bool:
-        jobs = list(copy_jobs(self.shop, self.options.chosen_size()))
-        for number, (nbytes, way) in enumerate(jobs):
+        jobs = list(link_jobs(self.shop, self.options.chosen_size()))
+        for number, (measure, nbytes, way) in enumerate(jobs):
             self._tell(SelftestPart.LINKS, number, len(jobs))
             if self._is_over():
                 break
             try:
-                measure_copies(self.shop, self.document, nbytes, way)
+                measure(self.shop, self.document, nbytes, way)
             except TesseraError as problem:
                 self._failed(SelftestPart.LINKS, problem, f"{nbytes} bytes along {', '.join(way)}")
         else:
             number = len(jobs)
         fit_links(self.document, self.shop.ground.machine)
-        machine = with_links(self.shop.ground.machine, self.document)
+        machine = with_measured_links(self.shop.ground.machine, self.document.data())
         self.shop = replace(self.shop, machine=machine)
         return number == len(jobs)
 

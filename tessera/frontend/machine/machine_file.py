@@ -2,6 +2,7 @@
 
     link = "100Gb/s"                # between all cards (with nodes: between nodes), or "none"
     transfer = "2us"                # what a transfer takes from each end
+    selftest = "selftest.json"      # links as `tessc selftest` measured them, from this folder
 
     [[card]]
     gpu = "a100"                    # a name of the table, or of a [gpu.NAME] below
@@ -35,13 +36,14 @@
     memory_bandwidth = "700GB/s"
     fp16_tflops = 250               # dense; other types of the tensor cores go with it
 
-In: the file's text. Out: a `Machine`. Unknown keys are errors. A pair with a link of its own leaves
-the cards' ports and has a channel of that bandwidth in each direction. A node has one port to the
-other nodes, which all its cards share.
+In: the file's text, or the document of a self-test. Out: a `Machine`. Unknown keys are errors. A
+pair with a link of its own leaves the cards' ports and has a channel of that bandwidth in each
+direction. A node has one port to the other nodes, which all its cards share.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +63,9 @@ from tessera.frontend.machine.gpus import (
 )
 from tessera.frontend.machine.machine_links import with_link, with_nodes
 from tessera.frontend.machine.quantities import parse_bandwidth, parse_bytes, parse_time_ns
+from tessera.frontend.machine.selftest_links import machine_of_selftest, with_selftest
 from tessera.frontend.text.nested import is_deep
+from tessera.frontend.text.readfile import read_source
 from tessera.frontend.text.shapes import shaped
 from tessera.ir.plan.machine import Gpu, Machine
 
@@ -114,6 +118,7 @@ class _GpuTable(Struct, forbid_unknown_fields=True):
 class _MachineTables(Struct, forbid_unknown_fields=True):
     link: str = DEFAULT_LINK
     transfer: str | None = None
+    selftest: str | None = None
     card: list[_CardTable] = []
     node: list[_NodeTable] = []
     link_between: list[_PairTable] = []
@@ -122,7 +127,9 @@ class _MachineTables(Struct, forbid_unknown_fields=True):
 
 
 def parse_machine(text: str, name: str = "<machine>") -> Machine:
-    """The machine that a TOML text describes."""
+    """The machine that a TOML text describes, or on which a self-test ran."""
+    if text.lstrip().startswith("{"):
+        return machine_of_selftest(text, name)
     _check_size(text, name)
     try:
         data = tomllib.loads(text)
@@ -158,6 +165,9 @@ def parse_machine(text: str, name: str = "<machine>") -> Machine:
         machine = _with_matrix(machine, file.link_matrix)
     for pair in file.link_between:
         machine = _with_pair(machine, pair)
+    if file.selftest is not None:
+        path = os.path.join(os.path.dirname(name), file.selftest)
+        machine = with_selftest(machine, read_source(path).text, path)
     return machine
 
 

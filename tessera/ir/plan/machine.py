@@ -20,6 +20,8 @@ CardId = NewType("CardId", int)
 DeviceId = NewType("DeviceId", int)
 
 DEFAULT_TRANSFER_NS = 2000.0
+EXCHANGED_BYTES = 1 << 16
+"""The size of an exchange by which links are measured and compared."""
 MOST_CARD_BYTES = 1 << 44
 """The largest accepted memory of one GPU in bytes; a larger value is a typing error."""
 
@@ -129,7 +131,8 @@ class Machine:
 
     `host_call_ns` is the time of a call by which the host submits work, `host_byte_ns` the time to
     copy a byte of an input or output; 0 means not measured. `node_memory` is the memory of each
-    named node that transfers between hosts may use.
+    named node that transfers between hosts may use. `measured_links` is the number of links whose
+    exchange a self-test measured.
     """
 
     cards: tuple[Card, ...]
@@ -141,6 +144,7 @@ class Machine:
     host_call_ns: float = field(default=0.0, repr=False)
     host_byte_ns: float = field(default=0.0, repr=False)
     node_memory: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    measured_links: int = field(default=0, repr=False)
 
     def gpu_of(self, device: Device) -> Gpu:
         """The data sheet behind a device."""
@@ -149,6 +153,29 @@ class Machine:
     def slices_of(self, card: CardId) -> tuple[Device, ...]:
         """The devices of a card, in order."""
         return tuple(device for device in self.devices if device.card == card)
+
+    def joined_by(self) -> str:
+        """What joins the devices, in words."""
+        if not self.measured_links:
+            return self.link_name
+        if self.measured_links == len(self.links):
+            return "links that a self-test measured"
+        count = f"{self.measured_links} of {len(self.links)}"
+        return f"{self.link_name}, {count} links measured by a self-test"
+
+    def end_ns_per_byte(self, link: Link) -> float:
+        """Time per byte at each end: on one card, a byte is read and written in their memory."""
+        first, second = self.devices[link.source], self.devices[link.target]
+        return 0.0 if first.card != second.card else 2e9 / self.gpu_of(first).memory_bandwidth
+
+    def exchange_ns(self, link: Link, nbytes: float) -> float:
+        """Time from the end of a step to the start of the one that waits for its bytes over a link.
+
+        Both ends are taken for a time, one after the other; in between the bytes travel. Searches,
+        simulation and links made of measured exchanges all mean this sum.
+        """
+        ends = self.transfer_ns + nbytes * self.end_ns_per_byte(link)
+        return link.latency_ns + nbytes * 1e9 / link.bytes_per_second + 2 * ends
 
     def digest(self) -> str:
         """A digest of the machine: equal machines have equal digests."""

@@ -69,7 +69,7 @@ def request_bound(problem: Problem) -> float:
     for index, task in enumerate(problem.tasks):
         start = np.zeros(count)
         for tensor in reads[index]:
-            ways = tensor.bytes * per_byte + waits + tensor.count * tax
+            ways = tensor.bytes * per_byte + waits + (tensor.count + 1) * tax
             start = np.maximum(start, (ends[tensor.producer][:, None] + ways).min(axis=0))
         ends[index] = start + [INFINITY if ns is None else ns for ns in task.ns]
         longest = max(longest, float(ends[index].min()))

@@ -157,8 +157,10 @@ def speeds_of(traces: Sequence[TraceWays], machine: Machine, group: Sequence[int
 
     return Speeds(
         devices=tuple(sorted(group, key=lambda device: (total(device), device))),
-        exchange_ns=max(link.latency_ns for link in between) + 2 * machine.transfer_ns,
-        ns_per_byte=1e9 / min(link.bytes_per_second for link in between),
+        exchange_ns=max(machine.exchange_ns(link, 0) for link in between),
+        ns_per_byte=max(
+            machine.exchange_ns(link, 1) - machine.exchange_ns(link, 0) for link in between
+        ),
     )
 
 

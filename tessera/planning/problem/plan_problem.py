@@ -417,18 +417,10 @@ def _wires(machine: Machine) -> tuple[Wire, ...]:
             target=link.target,
             ns_per_byte=1e9 / link.bytes_per_second,
             latency_ns=link.latency_ns,
-            end_ns_per_byte=_end_ns_per_byte(machine, link.source, link.target),
+            end_ns_per_byte=machine.end_ns_per_byte(link),
         )
         for link in machine.links
     )
-
-
-def _end_ns_per_byte(machine: Machine, source: int, target: int) -> float:
-    """Time per byte at both ends: on one card, a byte is read and written in their memory."""
-    first, second = machine.devices[source], machine.devices[target]
-    if first.card != second.card:
-        return 0.0
-    return 2e9 / machine.gpu_of(first).memory_bandwidth
 
 
 def _shared(machine: Machine, costs: Costs, rates: Sequence[float]) -> tuple[SharedLoad, ...]:

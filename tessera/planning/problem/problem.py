@@ -168,6 +168,11 @@ class Problem:
         by_bytes = tensor.bytes * wire.end_ns_per_byte
         return (self.transfer_ns * tensor.count + by_bytes) * tensor.rate
 
+    def arrival_ns(self, tensor: Tensor, wire: Wire) -> float:
+        """Time from when a tensor has left to its reader's start; ends of transfers overlap."""
+        ends = self.transfer_ns * (tensor.count + 1) + 2 * tensor.bytes * wire.end_ns_per_byte
+        return wire.latency_ns + ends
+
     def resources(self) -> tuple[tuple[LimitKind, str], ...]:
         """The kinds and names of all loads, in the order of `Measure.loads`."""
         return (

@@ -107,7 +107,7 @@ def assemble(
         bound=bound,
         gap=gap,
         ended=_ended(choice, gap, setting.options.gap),
-        link=machine.link_name,
+        link=machine.joined_by(),
         machine_digest=machine.digest(),
         host_call_ns=machine.host_call_ns,
         host_byte_ns=machine.host_byte_ns,

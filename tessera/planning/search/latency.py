@@ -230,7 +230,7 @@ def _arrival(
         return np.full(len(end), INFINITY)
     leaves = np.maximum(end, busy[pair]) + tensor.bytes * wire.ns_per_byte
     busy[pair] = np.where(needed, leaves, busy[pair])
-    return np.asarray(leaves + wire.latency_ns + problem.transfer_ns * tensor.count)
+    return np.asarray(leaves + problem.arrival_ns(tensor, wire))
 
 
 # --- enumeration and recursion -----------------------------------------------------------------

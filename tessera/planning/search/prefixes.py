@@ -45,10 +45,12 @@ class _Prefixes:
     def __init__(self, problem: Problem, groups: Sequence[int]) -> None:
         self.problem, self.groups = problem, groups
         count = len(problem.devices)
-        self.ns_per_byte, self.waits = np.zeros((count, count)), np.full((count, count), INFINITY)
+        self.ns_per_byte, self.end_ns = np.zeros((count, count)), np.zeros((count, count))
+        self.waits = np.full((count, count), INFINITY)
         for wire in problem.wires:
             self.ns_per_byte[wire.source, wire.target] = wire.ns_per_byte
             self.waits[wire.source, wire.target] = wire.latency_ns
+            self.end_ns[wire.source, wire.target] = 2 * wire.end_ns_per_byte
         self.tails = _best_tails(problem)
         self.left = _best_left(problem)
         self.makes: list[list[int]] = [[] for _ in problem.tasks]
@@ -146,7 +148,9 @@ class _Prefixes:
         leaves = np.maximum(self.arrivals[at, source, rows], until)
         leaves += tensor.bytes * self.ns_per_byte[source, device]
         self.busy[source, device, rows] = np.where(sent, leaves, until)
-        comes = leaves + self.waits[source, device] + self.problem.transfer_ns * tensor.count
+        ends = self.problem.transfer_ns * (tensor.count + 1)
+        ends = ends + tensor.bytes * self.end_ns[source, device]
+        comes = leaves + (self.waits[source, device] + ends)
         arrival: Array = np.where(sent, comes, known)
         self.arrivals[at, device, rows] = arrival
         return arrival

@@ -3,7 +3,7 @@
 In: a `Problem` and a placement. Out: `RequestTimes`: the time of a request, and of each cycle. A
 device runs its tasks in program order, one by one; a task starts when its device is free and all it
 reads has arrived; a transfer starts when its tensor is made and the transfers before it on the same
-pair have left, and takes the wire's latency, `transfer_ns` and its bytes. A cycle lasts from the
+pair have left, and takes its bytes and `Problem.arrival_ns`. A cycle lasts from the
 start of its first task to the end of its last: the next request of the same lane waits that long.
 """
 
@@ -78,10 +78,14 @@ class _Requests:
         self.rates = {task.trace: task.rate for task in problem.tasks}
         self.made: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in problem.tasks]
         for tensor in problem.tensors:
-            waits = problem.transfer_ns * tensor.count
-            self.made[tensor.producer].append((tensor.bytes, waits, tensor.consumers))
+            ends = problem.transfer_ns * (tensor.count + 1)
+            self.made[tensor.producer].append((tensor.bytes, ends, tensor.consumers))
         self.wires = {
-            (wire.source, wire.target): (wire.ns_per_byte, wire.latency_ns)
+            (wire.source, wire.target): (
+                wire.ns_per_byte,
+                wire.latency_ns,
+                2 * wire.end_ns_per_byte,
+            )
             for wire in problem.wires
         }
 
@@ -97,7 +101,7 @@ class _Requests:
             end = start + (INFINITY if ns is None else ns)
             free[trace, place] = end
             longest[trace] = max(longest.get(trace, 0.0), end)
-            for size, waits, consumers in self.made[index]:
+            for size, ends, consumers in self.made[index]:
                 arrival = {place: end}
                 for target in sorted({placement[reader] for reader in consumers} - {place}):
                     wire = self.wires.get((place, target))
@@ -107,7 +111,7 @@ class _Requests:
                     way = trace, place, target
                     leaves = max(end, busy.get(way, 0.0)) + size * wire[0]
                     busy[way] = leaves
-                    arrival[target] = leaves + (wire[1] + waits)
+                    arrival[target] = leaves + (wire[1] + (ends + size * wire[2]))
                 for reader in consumers:
                     ready[reader] = max(ready[reader], arrival[placement[reader]])
             yield index, start, end
@@ -123,12 +127,13 @@ class _Requests:
         for index in reversed(range(len(placement))):
             (trace, times), place = self.tasks[index], placement[index]
             tail = after.get((trace, place), 0.0)
-            for size, waits, consumers in self.made[index]:
+            for size, ends, consumers in self.made[index]:
                 for reader in consumers:
                     if reader > index:
                         there = placement[reader]
-                        per_byte, latency = self.wires.get((place, there), (INFINITY, 0.0))
-                        way = 0.0 if there == place else size * per_byte + latency + waits
+                        wire = self.wires.get((place, there), (INFINITY, 0.0, 0.0))
+                        moved = size * wire[0] + (wire[1] + (ends + size * wire[2]))
+                        way = 0.0 if there == place else moved
                         ns = self.tasks[reader][1][there]
                         tail = max(tail, way + (INFINITY if ns is None else ns) + tails[reader])
             tails[index] = tail

@@ -41,7 +41,9 @@ def _short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = traces._Shape(layers=1, rows=1, heads=1, head_width=32, hidden=32, context=4)
     monkeypatch.setattr(traces, "_SMALL_DECODE_SHAPE", shape)
     monkeypatch.setattr(links, "_SIZES", {TrialSize.SMALL: (1 << 12, 1 << 13)})
-    monkeypatch.setattr(links, "_REQUESTS", 1)
+    monkeypatch.setattr(links, "_REQUESTS", 2)
+    monkeypatch.setattr(links, "_EXCHANGED", (1 << 12, 4))
+    monkeypatch.setattr(links, "_ROUNDS", 3)
     monkeypatch.setattr(trials, "_REPEATS", 1)
     monkeypatch.setattr(run_selftest, "PLANS", ("layers",))
     monkeypatch.setattr(run_selftest, "_LONGEST_LOAD_S", 0.05)
@@ -91,6 +93,13 @@ def test_all_parts_on_two_gpus_of_the_stand_in(use: Callable[[FakeCuda], FakeCud
     pairs = {(row["source"], row["target"]) for row in data["links"]}
     names = ("h200-0", "h200-1")
     assert pairs == {(a, b) for a in (*names, "host") for b in (*names, "host") if a != b}
+    exchanges = [(row["source"], row["target"], row["bytes"]) for row in data["exchanges"]]
+    there_and_back = (names, names[::-1])
+    assert exchanges == [(*pair, size) for size in (1 << 12, 4) for pair in there_and_back]
+    for row in data["exchanges"]:
+        assert row["count"] == 2 * 3
+        assert 0 <= row["ns"] <= row["p90_ns"] <= row["p99_ns"]
+    assert "exchanges: from the end of a step" in done.text
     assert {row["sms"] for row in data["profiles"]["decode"]["rows"]} == {132}
     assert [row["placement"] for row in data["placements"]] == ["random:0", "random:1"]
     assert all(row["bytes"] > 0 and len(row["digest"]) == 64 for row in data["placements"])
@@ -106,6 +115,12 @@ def test_all_parts_on_two_gpus_of_the_stand_in(use: Callable[[FakeCuda], FakeCud
     assert again.code == 0
     assert len(fake.launched) - launched <= 1  # what looks at the driver
     assert document()["placements"] == data["placements"]
+    former = {key: value for key, value in data.items() if key != "exchanges"}
+    Path("selftest.json").write_text(json.dumps(former))
+    assert selftest("--skip", "plans").code == 0
+    assert document()["copies"] == data["copies"]
+    assert len(document()["exchanges"]) == len(exchanges)
+    data = document()
     refused = selftest("--skip", "plans", "--seed", "7")
     assert refused.code == 1
     assert "TSR5062" in refused.err
