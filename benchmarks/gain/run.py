@@ -2,6 +2,7 @@
 
     python -m benchmarks.gain.run PLAN --requests 300 [--of-a-mix 3] [--backend cuda] [--map MAP]
                                   [--weights FOLDER] [--timeline FILE.json.xz] [--events 30]
+                                  [--spanning yes|no]
 
 Starts requests of a plan back to back, as `tessc run` does, but without its stamps: a kernel of one
 thread after every step, which takes longer than many a step of a slice. The rate is the slope of
@@ -10,7 +11,8 @@ work; `with_ends_us` is from the first beginning to the last end. Requests are r
 sequences have had whole mixes. With `--timeline` as many as `--events` are run once more, with
 stamps, and what every device did when is written in columns: device, queue, slot, request and
 step by number, begin and length in nanoseconds. Prints JSON: microseconds for one mix, and the
-median of a request.
+median of a request. `--spanning`: requests over slices are one graph, or rows of graphs, whatever
+the backend would choose.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ import json
 import lzma
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from tessera.backend.cuda import replica as cuda_replica
+from tessera.backend.cuda.options import CudaOptions
 from tessera.driver.run.options import PlanRunOptions
 from tessera.driver.run.outcome import Outcome
 from tessera.driver.run.run_plan import Prepared, prepare_run, run_prepared
@@ -46,7 +51,11 @@ def main() -> None:
     parser.add_argument("--weights", default=None)
     parser.add_argument("--timeline", type=Path)
     parser.add_argument("--events", type=int, default=30, help="requests of the timeline")
+    parser.add_argument("--spanning", choices=("yes", "no"))
     given = parser.parse_args()
+    if given.spanning:
+        options_of = partial(CudaOptions, spanning=given.spanning == "yes")
+        cuda_replica.__dict__["CudaOptions"] = options_of
     options = PlanRunOptions(
         requests=given.requests,
         backend=given.backend,
@@ -104,15 +113,23 @@ def rate(outcome: Outcome, of_a_mix: int, ends: int) -> dict[str, float]:
     """Microseconds for one mix: in the middle of a run, and of all of it."""
     done = outcome.done.values()
     first, last = min(one.started_ns for one in done), max(one.ended_ns for one in done)
-    ended = sorted(one.ended_ns for one in done)
-    left_out = min(ends, len(ended) // 4)
-    kept = np.asarray(ended[left_out : len(ended) - left_out], dtype=float) - first
-    slope = float(np.polyfit(np.arange(len(kept)), kept, 1)[0]) if len(kept) > 2 else 0.0
+    # Between batches of requests the devices wait for inputs, which is no time of the plan.
+    bounds = [*outcome.begins[1:], max(outcome.done) + 1]
+    slopes, weights, begin = [0.0], [0], 0
+    for bound in bounds:
+        numbers = range(begin, bound)
+        ended = sorted(outcome.done[number].ended_ns for number in numbers)
+        left_out, begin = min(ends, len(ended) // 4), bound
+        kept = np.asarray(ended[left_out : len(ended) - left_out], dtype=float) - first
+        if len(kept) > 2:
+            slopes.append(float(np.polyfit(np.arange(len(kept)), kept, 1)[0]))
+            weights.append(len(kept))
+    slope = float(np.average(slopes, weights=weights)) if sum(weights) else 0.0
     return {
         "us": round(slope * of_a_mix / 1e3, 1),
-        "with_ends_us": round((last - first) * of_a_mix / 1e3 / len(ended), 1),
+        "with_ends_us": round((last - first) * of_a_mix / 1e3 / len(done), 1),
         "latency_us": round(median(one.ended_ns - one.started_ns for one in done) / 1e3, 1),
-        "requests": len(ended),
+        "requests": len(done),
     }
 
 

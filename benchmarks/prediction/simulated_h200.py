@@ -9,8 +9,9 @@ The models are those of `h200_models`, on 84 and 48 SMs and on the whole GPU. WO
 per model, a plan per model and strategy with its report, and a line per plan that ran
 (rows.jsonl); every stage goes on from what is there. Requests come back to back: rates are
 slopes, latencies medians (`benchmarks.gain.run`). `off` is how much longer a request took than
-simulated, `rate_over_load` the measured rate as a part of what the busiest device allows. Cards of
-one kind differ by some percent: run plans on the card that was profiled.
+simulated, `rate_over_load` the measured rate as a part of what the busiest device allows. With
+`--both`, plans over slices also run as one graph (`graph_ns`) and as rows of graphs (`rows_ns`).
+Cards of one kind differ by some percent: run plans on the card that was profiled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import Row, add_row, arguments, read_rows, tessc, write
@@ -86,34 +89,38 @@ def plan_path(work: Path, model: str, label: str) -> Path:
 
 
 def plan(options: argparse.Namespace) -> None:
-    """Plans that are not there yet, with what the simulator says of each; failures are told."""
-    for model, path in traces(options.work).items():
-        measured = options.work / f"{model}.profile.json"
-        profiles = ["--profile", str(measured)] if measured.exists() else []
-        # A plan that fails is no reason to leave out the others: a placement may not fit.
-        for one in WANTED:
-            target = plan_path(options.work, model, one.label)
-            if target.with_suffix(".json").exists():
-                continue
-            try:
-                words = (*one.words(), *profiles, "--json", "-o", str(target))
-                report = json.loads(tessc("plan", str(path), *words))
-                followed = json.loads(tessc("simulate", str(target), "--json"))["back_to_back"]
-            except RuntimeError as problem:
-                print(model, one.label, str(problem)[:300], flush=True)
-                continue
-            row = {
-                "model": model,
-                "label": one.label,
-                "strategy": report["strategy"],
-                "slots": [replica["slots"] for replica in report["replicas"]],
-                "devices": {device["name"]: device["sms"] for device in report["devices"]},
-                "simulated_ns": round(followed["period_ns"], 1),
-                "simulated_latency_ns": round(followed["latency_ns"]["p50"], 1),
-                "load_ns": round(max(device["busy_ns"] for device in report["devices"]), 1),
-            }
-            write(row, target.with_suffix(".json"))
-            print(model, one.label, f"{row['simulated_ns'] / 1e3:.0f} us", flush=True)
+    """Plans that are not there yet, with what the simulator says of each."""
+    jobs = [(path, wanted) for path in traces(options.work).values() for wanted in WANTED]
+    with ThreadPoolExecutor(options.workers) as pool:
+        list(pool.map(partial(plan_one, options.work), *zip(*jobs, strict=True)))
+
+
+def plan_one(work: Path, path: Path, wanted: Wanted) -> None:
+    """One plan; a failure is told, and no reason to leave out others: a placement may not fit."""
+    model, measured_times = path.stem, work / f"{path.stem}.profile.json"
+    target = plan_path(work, model, wanted.label)
+    if target.with_suffix(".json").exists():
+        return
+    profiles = ["--profile", str(measured_times)] if measured_times.exists() else []
+    try:
+        words = (*wanted.words(), *profiles, "--json", "-o", str(target))
+        report = json.loads(tessc("plan", str(path), *words))
+        followed = json.loads(tessc("simulate", str(target), "--json"))["back_to_back"]
+    except RuntimeError as problem:
+        print(model, wanted.label, str(problem)[:300], flush=True)
+        return
+    row = {
+        "model": model,
+        "label": wanted.label,
+        "strategy": report["strategy"],
+        "slots": [replica["slots"] for replica in report["replicas"]],
+        "devices": {device["name"]: device["sms"] for device in report["devices"]},
+        "simulated_ns": round(followed["period_ns"], 1),
+        "simulated_latency_ns": round(followed["latency_ns"]["p50"], 1),
+        "load_ns": round(max(device["busy_ns"] for device in report["devices"]), 1),
+    }
+    write(row, target.with_suffix(".json"))
+    print(model, wanted.label, f"{row['simulated_ns'] / 1e3:.0f} us", flush=True)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -129,11 +136,14 @@ def run(options: argparse.Namespace) -> None:
                 continue
             row = json.loads(about.read_text())
             row |= measured(path, row)
+            if options.both and len(row["slots"]) == 1 and len(row["devices"]) > 1:
+                for name, spanning in (("rows_ns", "no"), ("graph_ns", "yes")):
+                    row[name] = measured(path, row, "--spanning", spanning).get("measured_ns")
             add_row(kept, row)
             print(model, one.label, row.get("error", row.get("measured_ns")), flush=True)
 
 
-def measured(path: Path, row: Row) -> Row:
+def measured(path: Path, row: Row, *more: str) -> Row:
     """What a plan does, or how it failed."""
     # A slope needs some requests however long each takes, and an end however short.
     count = max(40, round(LEAST_S * 1e9 / max(row["simulated_ns"], 1)))
@@ -141,7 +151,7 @@ def measured(path: Path, row: Row) -> Row:
     is_cut = len(row["devices"]) > 1
     targets = (f"{n}=cuda:0{f':{sms}sm' * is_cut}" for n, sms in row["devices"].items())
     command = [sys.executable, "-m", "benchmarks.gain.run", str(path), "--map", ",".join(targets)]
-    command += ["--requests", str(min(count, 4000))]
+    command += ["--requests", str(min(count, 4000)), *more]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         return {"error": done.stderr[-300:]}
@@ -196,6 +206,8 @@ def main() -> None:
     parser.add_argument("stage", choices=stages)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=540.0, help="no run begins after that")
+    parser.add_argument("--workers", type=int, default=1, help="plans to make at a time")
+    parser.add_argument("--both", action="store_true", help="both ways to span slices, too")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
     stages[options.stage](options)

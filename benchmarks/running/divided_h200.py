@@ -15,10 +15,9 @@ case, outputs and states are compared to the byte with the whole GPU's:
   it. Exchanges that arrive while their target computes are in `hidden`, not in `gap_us`
 - `allowed_us`: 1.05 of the whole GPU's latency and 8 us per exchange (a buffer that changes hands)
 
-`rows` are rows of graphs with calls between them, `graph` is one graph over both slices with three
-streams for each. `pushed` and `pulled` are one graph with one stream for each slice (`strands`), on
-which copies are made by the slice that sends or the one that receives. `_no_trail` is without marks
-of progress; `@2` has two slots. `slice` is the whole step on 84 SMs.
+`rows` are rows of graphs with calls between them, `graph` is one graph over both slices with one
+stream for each (`strands`). `_no_trail` is without marks of progress; `@2` has two slots. `slice`
+is the whole step on 84 SMs.
 
 `host`: a chain of 201 small launches in which the slices change 0, 12, 60 and 200 times, for
 processor time; `more_us` is what `process_us` is above that of no transfer.
@@ -46,7 +45,6 @@ from benchmarks.prediction.h200_models import unpack
 from benchmarks.running.cuda_bench import TWO, WHOLE, facts, served, start
 from benchmarks.running.cuda_models import Writer
 from benchmarks.running.cuda_overhead import serve
-from tessera.backend.cuda.strands import End
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import Bytes, Completion, TimelineEvent
 from tessera.diagnostics import Source
@@ -71,8 +69,6 @@ TRANSFERS, CHAIN, WIDTH = (0, 12, 60, 200), 201, 4096
 WAYS: dict[str, dict[str, Any]] = {
     "rows": {"spanning": False},
     "graph": {"spanning": True},
-    "pushed": {"spanning": True, "strands": End.SOURCE},
-    "pulled": {"spanning": True, "strands": End.TARGET},
 }
 
 
@@ -390,10 +386,7 @@ def main() -> None:
             if least is not None and "process_us" in row:
                 row["more_us"] = round(row["process_us"] - least, 1)
     for name, case in {
-        **{
-            f"{way}_no_trail": replace(on_two, options={**WAYS[way], "trail": False})
-            for way in ("pushed", "pulled")
-        },
+        "graph_no_trail": replace(on_two, options={**WAYS["graph"], "trail": False}),
         **{f"{way}@2": replace(case, slots=2) for way, case in cases.items()},
         "slice": Case(whole, ["a"] * launches, TWO, {}),
     }.items():

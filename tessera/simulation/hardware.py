@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tessera.ir.plan.launch_program import HOST
+from tessera.ir.plan.launch_program import HOST, LoweredTrace
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan, PlanCapacity, PlanPath
 
@@ -55,6 +55,11 @@ class Hardware:
     host_call_ns: float = 0.0
     host_byte_ns: float = 0.0
     neighbours: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def is_one_card(self, lowered: LoweredTrace) -> bool:
+        """Whether all devices of a request are slices of one card."""
+        devices = {program.device for program in lowered.programs}
+        return any(devices <= {name, *self.neighbours.get(name, ())} for name in devices)
 
 
 def hardware_of(plan: Plan) -> Hardware | None:

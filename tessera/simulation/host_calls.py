@@ -1,8 +1,9 @@
 """Host work of a request: the calls that hand it over to its GPUs, and its input and output bytes.
 
 In: a `LoweredTrace`. Out: counts of calls and bytes as in the CUDA backend. A request on one device
-is one graph. Over several devices, a row of launches is one graph or, if it is short, one call per
-launch; events and copies are calls; each device has a few more calls for its queues and priorities.
+is one graph, and so is one on slices of one GPU that meet often. Otherwise, a row of launches is
+one graph or, if it is short, one call per launch; events and copies are calls; each device has a
+few more calls for its queues and priorities.
 """
 
 from __future__ import annotations
@@ -34,19 +35,20 @@ CALLS_OF_TRANSFER = 5
 """Calls per copy: the copy, and the events by which both ends wait for each other."""
 
 
-def host_calls(lowered: LoweredTrace) -> int:
+def host_calls(lowered: LoweredTrace, *, is_one_graph: bool = False) -> int:
     """Number of host calls of one request."""
     working = [
         program
         for program in lowered.programs
         if any(isinstance(queued.operation, Run) for queued in program.operations)
     ]
+    own = sum(HOST in (transfer.source, transfer.target) for transfer in lowered.transfers)
+    between = len(lowered.transfers) - own
     if len(working) < 2:
         return CALLS_OF_REQUEST + 1
-    moves = sum(
-        1 if HOST in (transfer.source, transfer.target) else CALLS_OF_TRANSFER
-        for transfer in lowered.transfers
-    )
+    if is_one_graph:  # the driver takes about as long for each transfer in it as for a call
+        return CALLS_OF_REQUEST + 1 + between
+    moves = own + CALLS_OF_TRANSFER * between
     return CALLS_OF_REQUEST + moves + sum(map(_calls, working))
 
 

@@ -24,7 +24,7 @@ class KnownWork:
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
         self._plain: dict[
-            tuple[int, int],
+            tuple[int, int, int],
             tuple[tuple[DeviceProgram, ...], tuple[PlacedStep, ...], RequestWork],
         ] = {}
 
@@ -34,25 +34,25 @@ class KnownWork:
         """The work of a request of every trace, on every replica."""
         return [
             {
-                lowered.trace: self._of(lowered, placed.steps, noise)
+                lowered.trace: self._of(lowered, placed.steps, noise, replica.slots)
                 for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True)
             }
             for replica in replicas
         ]
 
     def _of(
-        self, lowered: LoweredTrace, steps: tuple[PlacedStep, ...], noise: Noise | None
+        self, lowered: LoweredTrace, steps: tuple[PlacedStep, ...], noise: Noise | None, slots: int
     ) -> RequestWork:
-        key = id(lowered.programs), id(steps)
+        key = id(lowered.programs), id(steps), slots
         if key not in self._plain:
             plain = replace(lowered, gate=None)
-            work = request_work(plain, _times(steps, None), self._hardware)
+            work = request_work(plain, _times(steps, None), self._hardware, slots)
             self._plain[key] = lowered.programs, steps, work
         work = self._plain[key][2]
         if lowered.gate is not None:
             gates = [n for n, node in enumerate(work.nodes) if node.step == lowered.gate]
             if not gates:  # a step without time is left out unless it is a gate
-                return request_work(lowered, _times(steps, noise), self._hardware)
+                return request_work(lowered, _times(steps, noise), self._hardware, slots)
             work = replace(work, gate=gates[0])
         if noise is None:
             return work

@@ -28,6 +28,7 @@ from tessera.ir.plan.launch_program import (
     Run,
     Send,
     Transfer,
+    meets_often,
 )
 from tessera.simulation.hardware import Hardware, Path
 from tessera.simulation.host_calls import host_bytes, host_calls
@@ -86,10 +87,10 @@ class RequestWork:
 
 
 def request_work(
-    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
+    lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
 ) -> RequestWork:
-    """The work of one request of a trace."""
-    return _Builder(lowered, times, hardware).build()
+    """The work of one request of a trace, of which `slots` are under way."""
+    return _Builder(lowered, times, hardware, slots).build()
 
 
 class _NewNode:
@@ -119,11 +120,12 @@ class _NewNode:
 
 class _Builder:
     def __init__(
-        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware
+        self, lowered: LoweredTrace, times: Sequence[StepTimes], hardware: Hardware, slots: int
     ) -> None:
         self._lowered = lowered
         self._times = times
         self._hardware = hardware
+        self._is_one_graph = hardware.is_one_card(lowered) and meets_often(lowered, slots)
         self._transfers: Mapping[int, Transfer] = {t.id: t for t in lowered.transfers}
         self._nodes: list[_NewNode] = []
         self._wires: dict[int, int] = {}
@@ -148,7 +150,7 @@ class _Builder:
         operations = sum(len(program.operations) for program in self._lowered.programs)
         hardware, lowered = self._hardware, self._lowered
         host_ns = hardware.host_call_ns and (
-            hardware.host_call_ns * host_calls(lowered)
+            hardware.host_call_ns * host_calls(lowered, is_one_graph=self._is_one_graph)
             + hardware.host_byte_ns * host_bytes(lowered)
         )
         if host_ns:
@@ -253,10 +255,13 @@ class _Builder:
             self._edge(wire, self._arrivals[transfer.id])
 
     def _tax(self, last: int | None, transfer: Transfer, device: str) -> int | None:
-        """Add the time that a transfer takes from the compute queue at one end."""
+        """Add the time that a transfer takes from the compute queue at one end.
+
+        In one graph it takes none: while the target copies, others compute there.
+        """
         path = self._path(transfer)
         ns = path.tax_ns + path.tax_ns_per_byte * transfer.size
-        if ns <= 0 or HOST in (transfer.source, transfer.target):
+        if ns <= 0 or self._is_one_graph or HOST in (transfer.source, transfer.target):
             return last
         taxed = self._chain(last, self._add(COMPUTE, ns, (device,)))
         self._nodes[taxed].transfer = transfer.id

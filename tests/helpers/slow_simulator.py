@@ -15,7 +15,7 @@ from typing import Any, cast
 from tessera.ir.plan import launch_program as lp
 from tessera.ir.plan.launch_program import HOST, AwaitPut, Credit, Fill, Put, Receive, Run, Send
 from tessera.ir.plan.plan import Plan
-from tests.helpers.slow_hosts import credited, host_time, is_put, may_land
+from tests.helpers.slow_hosts import credited, host_time, is_one_graph, is_put, may_land
 
 NOTHING, PAYING, PAID, MOVING, LEFT, ARRIVED, TAKING, DONE = range(8)
 """How far a transfer is. Steps and fills are at nothing, under way, or done."""
@@ -181,7 +181,8 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             beginning = beginning[: 1 if host_ns else None] if line.host_ns <= self.now else []
             for request in beginning:
                 request.began_ns, request.stage[HOST] = self.now, NOTHING if host_ns else DONE
-                line.host_ns = self.now + (host_ns and host_time(self.machine, request.lowered))
+                taken_ns = host_time(self.machine, request.lowered, len(line.slots))
+                line.host_ns = self.now + (host_ns and taken_ns)
                 self.tasks += [Task(request, HOST, DONE, None, line.host_ns)] if host_ns else []
             self.active += beginning
             self.settle(beginning)
@@ -237,11 +238,11 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 ns = self.machine.fill_ns + size * self.machine.fill_ns_per_byte.get(device, 0.0)
                 return (index, position), (ns,) * 3, NOTHING, DONE
             case Send(number) | Put(number):
-                return number, self.end_ns(request.transfers[number]), NOTHING, PAID
+                return number, self.end_ns(request, number), NOTHING, PAID
             case Receive(number) | AwaitPut(number):
                 comes = request.transfers[number].source == HOST and not request.stage[number]
                 stages = (NOTHING, PAID) if comes else (ARRIVED, DONE)
-                return number, self.end_ns(request.transfers[number]), *stages
+                return number, self.end_ns(request, number), *stages
         return (index, position), (0.0,) * 3, NOTHING, DONE
 
     def take_work(self) -> None:
@@ -305,10 +306,12 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
             self.tasks.append(Task(request, moved.id, ARRIVED, None, self.now + there))
         return True
 
-    def end_ns(self, moved: lp.Transfer) -> tuple[float, float, float]:
+    def end_ns(self, request: Request, number: lp.TransferId) -> tuple[float, float, float]:
+        moved, slots = request.transfers[number], self.plan.replicas[request.replica].slots
         way = self.paths[moved.source, moved.target]
         ns = way.tax_ns + moved.size * way.tax_ns_per_byte
-        return (0.0 if HOST in (moved.source, moved.target) else ns,) * 3
+        is_free = is_one_graph(self.machine, request.lowered, slots)
+        return (0.0 if is_free or HOST in (moved.source, moved.target) else ns,) * 3
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:  # the first of several

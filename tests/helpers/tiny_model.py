@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.serve.engine import Engine
 from tessera.ir.plan.plan import Plan
 from tests.helpers.plan_files import plan_of
 from tests.helpers.traces import trace
 
 POISON = 49
+LIMIT_S = 300
 KERNEL = """
 .visible .entry step(.param .u64 .ptr .global next, .param .u64 .ptr .global tokens,
                      .param .u64 .ptr .global lengths, .param .u64 .ptr .global carried)
@@ -66,3 +71,24 @@ def tiny_plan(replicas: int = 2) -> Plan:
         devices=tuple(device for part in parts for device in part.devices),
         replicas=tuple(replace(part.replicas[0], share=1 / replicas) for part in parts),
     )
+
+
+def fault_in_one_replica(engine: Engine) -> None:
+    """A poisoned prompt ends with a fault, and with it no more than the other row of its batch."""
+    expected = engine.generate([[1, 2], [3]], max_tokens=12)
+    good = [engine.submit([1, 2], max_tokens=12), engine.submit([3], max_tokens=12)]
+    bad = engine.submit([5, POISON], max_tokens=3)
+    also = [engine.submit([1, 2], max_tokens=12) for _ in range(5)]
+    with pytest.raises(TesseraError):
+        bad.result(LIMIT_S)
+    assert bad.ended == "fault"
+    endings = []
+    for number, answer in enumerate([*good, *also]):
+        try:
+            assert answer.result(LIMIT_S) == expected[1 if number == 1 else 0]
+        except TesseraError:
+            assert answer.ended == "fault"
+        endings.append(answer.ended)
+    assert endings.count("fault") <= 1  # the other row of its batch
+    assert engine.counts.restarts == 1
+    assert engine.generate([[1, 2]], max_tokens=12) == expected[:1]

@@ -96,6 +96,16 @@ CASES = {
         f"{FROM} st.local.u64 [a], %rd7; mov.u64 %rd11, a; cvta.local.u64 %rd12, %rd11;"
         "setp.lt.u32 %p2, %r1, 16; selp.b64 %rd13, %rd12, %rd3, %p2; ld.u64 %rd8, [%rd13];"
     ),
+    "local or shared memory, by thread": (
+        f"{FROM} st.local.u64 [a], %rd7; mov.u64 %rd11, a; cvta.local.u64 %rd12, %rd11;"
+        "st.shared.u64 [sh], %rd7; bar.sync 0; mov.u64 %rd15, sh; cvta.shared.u64 %rd14, %rd15;"
+        "setp.lt.u32 %p2, %r1, 16; selp.b64 %rd13, %rd12, %rd14, %p2; ld.u64 %rd8, [%rd13];"
+    ),
+    "shared memory or a buffer, by thread": (
+        f"{FROM} st.shared.u64 [sh], %rd7; bar.sync 0; mov.u64 %rd11, sh;"
+        "cvta.shared.u64 %rd14, %rd11; setp.lt.u32 %p2, %r1, 16;"
+        "selp.b64 %rd13, %rd14, %rd3, %p2; ld.u64 %rd8, [%rd13];"
+    ),
     "addresses at unknown places of local memory": (
         f"{OPEN} st.local.u64 [%rd13], %rd1; st.local.u64 [%rd13+16], %rd2;"
         f"ld.local.u64 %rd11, [b]; ld.local.u64 %rd12, [b+16]; {DIFFERENCE}"

@@ -1,10 +1,10 @@
-"""The CUDA backend: a graph per request on one device, or per row of launches on several.
+"""The CUDA backend: a graph per request, or per row of launches of devices that seldom meet.
 
 In: a model and options. Out: the `Backend` protocol of `backend.service`. Everything is loaded,
 allocated and captured during startup. A request then consists of inputs in pinned memory and one
-graph launch; on several devices, of the launches and calls of a tape. Requests of one slot queue up
-on one stream, so the GPU goes from one to the next without the host. If graphs are off, or a
-library operator cannot be captured, the same calls are made one by one. No later call waits.
+graph launch, or of the launches and calls of a tape. Requests of one slot queue up on one stream,
+so the GPU goes from one to the next without the host. If graphs are off, or a library operator
+cannot be captured, the same calls are made one by one. No later call waits.
 
 A request sets a word in pinned memory when it is done, before the next request of its slot begins.
 A waiting thread sleeps until the request should be done, and polls the word (`pace`).

@@ -37,7 +37,7 @@ from tessera.backend.cuda.queued_work import (
     pack_parameters,
     step_name,
 )
-from tessera.backend.cuda.strands import End, StrandWork, strands
+from tessera.backend.cuda.strands import StrandWork, strands
 from tessera.backend.cuda.tape import QueueRow, Refused, Tape, TapeCall
 from tessera.backend.cuda.tape_writer import Surroundings, TapeWriter
 from tessera.backend.cuda.timing import Stamps, Timed
@@ -94,7 +94,7 @@ class Enqueuer:
     `stage` selects the trail words and the done word to write. Inputs `in_place` are fetched from
     the address in a word of pinned memory. If the trace has a gate, `gate` is the event that is
     recorded there. `captured`: the tape becomes a graph, and the gate event becomes a node of it.
-    With a `copier`, each device has one stream (`strands`).
+    `in_strands`: each device has one stream (`strands`).
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class Enqueuer:
         in_place: Collection[str] = (),
         trail: TrailKind = TrailKind.NONE,
         captured: bool = False,
-        copier: End | None = None,
+        in_strands: bool = False,
     ) -> None:
         self.parts = parts
         self.writer = TapeWriter(
-            parts.around, trace=trace, slot=slot, lane=lane, stamps=stamps, copier=copier
+            parts.around, trace=trace, slot=slot, lane=lane, stamps=stamps, in_strands=in_strands
         )
         self.buffers = buffers
         self.gate: Handle | None = None
@@ -151,20 +151,20 @@ class Enqueuer:
         `prologue` are the copies made first; `tell`: report the end of the request to the host.
         """
         root = next(iter(self.parts.around.devices)), Queue.COMPUTE
-        copier = self.writer.copier
-        works = () if copier is None else strands(actions, copier)
+        in_strands = self.writer.in_strands
+        works = strands(actions) if in_strands else ()
         places = dict.fromkeys((work.device, Queue.COMPUTE) for work in works)
-        queues = self._queues(actions) if copier is None else places
+        queues = places if in_strands else self._queues(actions)
         used = [root, *(place for place in queues if place != root)]
         for device, target, source, size in prologue:
             stream = self.writer.stream(*root)
             self.writer.copy(device, Queue.COMPUTE, target, source, size, stream)
         self._fork(root, used)
-        if copier is None:
+        if in_strands:
+            self._weave(works)
+        else:
             for action in actions:
                 self.act(action)
-        else:
-            self._weave(works)
         self.writer.action = None
         self.writer.end_rows()
         self.writer.rise(root[0], None)
@@ -271,7 +271,7 @@ class Enqueuer:
             case Move(transfer):
                 ends = (transfer.source, Queue.OUT), (transfer.target, Queue.IN)
                 used = [(*end, portion.buffer) for portion in transfer.portions for end in ends]
-                if self.writer.copier is not None and HOST not in (ends[0][0], ends[1][0]):
+                if self.writer.in_strands and HOST not in (ends[0][0], ends[1][0]):
                     copying = self.writer.copying(transfer)
             case _:
                 return

@@ -87,7 +87,7 @@ class Links:
             self._move_half(writer, transfer, name)
             return
         send, receive = f"send {name} to {target}", f"receive {name} from {source}"
-        if writer.copier is not None:
+        if writer.in_strands:
             self._move_in_strand(writer, transfer, send, receive)
             return
         slot = writer.slot
@@ -246,7 +246,7 @@ class Links:
     ) -> None:
         """Copy the same ranges from one place to another, in as few calls as possible."""
         pieces = pieces_of(tuple(ranges))
-        if len(pieces) > 1 and writer.copier is not None:  # each copy would hold up the strand
+        if len(pieces) > 1 and writer.in_strands:  # each copy would hold up the strand
             rows = _parts(ranges, PART_BYTES)
             self._copy_rows(writer, (device, queue), "copy_ranges", (target, source), rows)
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tessera.backend.cuda.process_ways import ProcessWays
-from tessera.backend.cuda.strands import End
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +15,9 @@ class CudaOptions:
     runs, False writes nothing, and None writes it exactly without graphs and as a mark every few
     steps with graphs. `peers`: if off, copies between GPUs go through the host even where they need
     not. `depth`: requests under way in a slot; None chooses as many as pay off. `priorities`:
-    kernels of requests that have come further go first. `spanning`: one graph per request even if
-    it spans devices. `strands`: on slices of one GPU, such a graph has one stream per device, on
-    which copies are made too: on that of their source, or of their target. `ways`: this process has
-    one device of several, and these are its ways to the others.
+    kernels of requests that have come further go first. `spanning`: whether a request over several
+    devices is one graph (`strands`); None: if they are slices of one GPU that meet often. `ways`:
+    this process has one device of several, and these are its ways to the others.
     """
 
     graphs: bool = True
@@ -28,6 +26,5 @@ class CudaOptions:
     peers: bool = True
     depth: int | None = None
     priorities: bool = True
-    spanning: bool = False
-    strands: End | None = None
+    spanning: bool | None = None
     ways: ProcessWays | None = None

@@ -29,7 +29,6 @@ from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.modules import DeviceModules, module_of_variable, steps_on
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.process_ways import order_of
-from tessera.backend.cuda.strands import End
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import Refused, Tape, refusal, with_graph_rows
 from tessera.backend.cuda.tape_writer import Surroundings
@@ -39,7 +38,7 @@ from tessera.backend.cuda.torch_ops import OperatorRefused
 from tessera.backend.cuda.trail import Trail, TrailKind
 from tessera.backend.service import BackendOptions, Model, ServiceFault
 from tessera.diagnostics import ExitCode, TesseraError, error
-from tessera.ir.plan.launch_program import AreaKind, Queue
+from tessera.ir.plan.launch_program import AreaKind, Queue, meets_often
 from tessera.ir.program.program import BufferId, Launch, Role
 from tessera.settings import read_settings
 
@@ -165,6 +164,7 @@ class CudaReplica:
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
             for trace, order in self.orders.items()
         }
+        self._often = {t.trace: meets_often(t, lowered.slots) for t in lowered.traces}
         self.of_lanes = {place.trace for place in lowered.places if place.kind is AreaKind.LANE}
         self.depth = self._find_depth()
 
@@ -329,7 +329,7 @@ class CudaReplica:
                 in_place=in_place,
                 trail=TrailKind.EXACT if self.cuda.trail else _TRAILS[kind],
                 captured=kind is _Captured.WHOLE,
-                copier=self._copier(trace) if kind is _Captured.WHOLE else None,
+                in_strands=self._spans[trace] and kind is _Captured.WHOLE,
             )
             prologue = self._prologue(trace, slot, lane)
             tape, root, _ = writer.write(self.orders[trace], prologue)
@@ -375,14 +375,15 @@ class CudaReplica:
             return _Captured.NOTHING
         if self.cuda.ways is not None and self.cuda.ways.has_words(trace):
             return _Captured.ROWS  # words have the number of the request, which a graph would keep
-        spans = self._spans[trace] and not self.cuda.spanning
-        return _Captured.ROWS if spans else _Captured.WHOLE
-
-    def _copier(self, trace: int) -> End | None:
-        """The strands that make copies, if a graph of a trace over slices has strands."""
+        if not self._spans[trace]:
+            return _Captured.WHOLE
         is_one_gpu = len({device.gpu.ordinal for device in self.devices.values()}) == 1
-        has_strands = self._spans[trace] and is_one_gpu and self.cuda.ways is None
-        return self.cuda.strands if has_strands else None
+        is_throttled = self.options.throttle_bytes_per_s is not None  # a strand would wait too
+        wanted = self.cuda.spanning
+        if wanted is None:
+            wanted = self._often[trace]
+        spanning = wanted and is_one_gpu and not is_throttled
+        return _Captured.WHOLE if spanning else _Captured.ROWS
 
     def capture(self, tape: Tape, stream: Handle, root: str) -> Handle | None:
         """The tape as a graph; None if the driver cannot capture its calls."""

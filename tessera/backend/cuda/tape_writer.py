@@ -16,7 +16,6 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.issue_order import Action
 from tessera.backend.cuda.memory import ReplicaMemory
 from tessera.backend.cuda.queued_work import pack_words
-from tessera.backend.cuda.strands import End
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.tape import QueueRow, Tape, TapeCall
 from tessera.backend.cuda.targets import OpenDevice
@@ -43,7 +42,7 @@ class Surroundings:
 class TapeWriter:
     """Writes the tape of one trace in one slot and lane. `action` is the action of its calls.
 
-    With a `copier`, all queues of a device are its compute queue (`strands`).
+    `in_strands`: all queues of a device are its compute queue (`strands`).
     """
 
     def __init__(
@@ -54,13 +53,13 @@ class TapeWriter:
         slot: int,
         lane: int,
         stamps: Stamps,
-        copier: End | None = None,
+        in_strands: bool = False,
     ) -> None:
         self.around = around
         self.trace = trace
         self.slot = slot
         self.lane = lane
-        self.copier = copier
+        self.in_strands = in_strands
         self.tape = Tape()
         self.timed: list[Timed] = []
         self.action: Action | None = None
@@ -267,11 +266,11 @@ class TapeWriter:
         return streams.stream(device, self.slot, queue)
 
     def _queue(self, queue: Queue) -> Queue:
-        return queue if self.copier is None else Queue.COMPUTE
+        return Queue.COMPUTE if self.in_strands else queue
 
     def copying(self, transfer: Transfer) -> Place:
         """The queue that makes the copy of a transfer between devices."""
-        if self.copier is End.TARGET:
+        if self.in_strands:
             return transfer.target, Queue.IN
         return transfer.source, Queue.OUT
 

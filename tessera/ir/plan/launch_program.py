@@ -251,6 +251,21 @@ class LoweredTrace:
     gate: int | None = None
 
 
+MANY_TRANSFERS, SMALL_BYTES = 12, 4 << 20
+"""Transfers of a request, and the most bytes of one on average, by which slices meet often."""
+
+
+def meets_often(trace: LoweredTrace, slots: int) -> bool:
+    """Whether slices of one GPU do a request as one graph, and not as rows of launches.
+
+    In the graph an exchange takes no host calls, but a slice cannot copy while it computes, and
+    requests of several slots hold each other up a little (decision record 0017).
+    """
+    sizes = [moved.size for moved in trace.transfers if HOST not in (moved.source, moved.target)]
+    is_small = bool(sizes) and sum(sizes) <= SMALL_BYTES * len(sizes)
+    return is_small and (slots == 1 or len(sizes) >= MANY_TRANSFERS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
     """Memory of a device: `count` copies of `bytes`, the copy of slot or lane i at i * bytes."""

@@ -24,7 +24,7 @@ from tessera.passes.byte_sets.intervals import distinct
 from tessera.passes.footprint.excerpt_state import SliceState
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.scene import Scene
-from tessera.passes.footprint.zones import Zones
+from tessera.passes.footprint.zones import FIRST, Zones
 from tessera.passes.kernel_facts.kernel_code import Step
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import HARD, NUMBER, POINTER, U64, Lanes
@@ -84,7 +84,7 @@ def _named_word(
     if runner.piece is None or address.span is not None or value.span is None or bits < 32:
         return value
     zone = runner.common_zone(address)
-    if not zone:  # some threads may load what they stored in local memory: a distance, say
+    if zone is None or zone < FIRST:  # some may load what they stored elsewhere: a distance, say
         return lanes.of_kind(value, NUMBER)
     steady = zone in runner.scene.alone and address.size <= _MOST_ADDRESSES
     key = None

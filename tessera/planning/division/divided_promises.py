@@ -29,6 +29,7 @@ from tessera.planning.division.proposals import (
     find_proposals,
 )
 from tessera.planning.division.ways import StepWays, TraceWays, find_ways
+from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.given.setting_problem import build_problem, is_short, packed_slot_bytes
 from tessera.planning.prices.durations import trace_costs
@@ -70,8 +71,11 @@ class Divider:
             ]
         return self._traces
 
-    def plans(self, attempt: Attempt) -> DividedPlans:
-        """The divided plans for the slots of an attempt; of the form that the user asks for."""
+    def plans(self, attempt: Attempt, watch: Watch) -> DividedPlans:
+        """The divided plans for the slots of an attempt; of the form that the user asks for.
+
+        Once the watch is over, only such a form is made.
+        """
         slots, lanes = attempt.slots, attempt.lanes
         objective, form = self.setting.options.aim, self.setting.options.form
         wanted: list[tuple[Strategy, Shares | None, int]] = [
@@ -80,7 +84,7 @@ class Divider:
         ]
         made = []
         for strategy, fixed, most in wanted:
-            if form is None or form == strategy:
+            if form == strategy or (form is None and not watch.stopped()):
                 made += self.promised(strategy, slots, lanes, objective, fixed, most)
         if not made and form == PARTS:
             made = self.promised(PARTS, slots, lanes, objective, None, 1, is_eager=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tessera.backend.cuda.targets import open_devices
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError
-from tessera.ir.plan.launch_program import Queue
+from tessera.ir.plan.launch_program import MANY_TRANSFERS, Queue
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
@@ -96,6 +97,37 @@ def test_what_follows_in_a_row_on_a_device_is_one_graph(seed: int) -> None:
     done, states = serve(backend_of(model, fake, priorities=False), model, asks)
     assert_equal(model, asks, expected(model, asks), done, states)
     assert fake.calls["cuGraphLaunch"] == len(asks)
+
+
+@pytest.mark.parametrize(
+    ("slots", "moves", "targets", "is_one"),
+    [
+        (1, 1, SLICES, True),
+        (2, MANY_TRANSFERS - 1, SLICES, False),
+        (2, MANY_TRANSFERS, SLICES, True),
+        (1, MANY_TRANSFERS, {"a": "cuda:0", "b": "cuda:1"}, False),
+    ],
+)
+def test_slices_that_meet_often_are_one_graph(
+    slots: int, moves: int, targets: dict[str, str], is_one: bool
+) -> None:
+    copy = "launch m.copy grid=1,1,1 block=64,1,1 smem=0 args=[{}, {}, u32:64]\n"
+    names = ["x", *(("t", "u")[number % 2] for number in range(moves)), "y"]
+    steps = "".join(copy.format(to, origin) for origin, to in pairwise(names))
+    program = trace(BUFFERS + "buffer u bytes=256 role=temp\n", COPY, steps)
+    places = [["ab"[number % 2] for number in range(moves + 1)]]
+    model, fake = model_of([program], places, slots=slots), FakeCuda(gpus=2)
+    asks = [Ask(number) for number in range(2)]
+    backend = CudaBackend(
+        model, BackendOptions(targets=targets, timeline=False), driver=Driver(fake)
+    )
+    captured = {ready.graph is not None for ready in backend.replica.ready.values()}
+    fake.calls.clear()
+    done, states = serve(backend, model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    assert captured == {is_one}
+    assert (fake.calls["cuLaunchKernel"] == 0) is is_one
+    assert backend.replica.parts.priorities[0] == {} or not is_one
 
 
 def test_those_who_have_come_further_go_first() -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
-from tessera.backend.cuda.strands import End
 from tessera.backend.service import BackendOptions, Model
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
@@ -71,8 +70,7 @@ def run(seed: int) -> bool:
     cuda = CudaOptions(
         graphs=rng.random() < 0.6,
         depth=rng.choice([None, 1, 2, 4]),
-        spanning=rng.choice([True, False]),
-        strands=rng.choice([None, *End]),
+        spanning=rng.choice([True, False, None]),
     )
     lanes, traces = model.lowered.lanes, len(model.traces)
     asks = [Ask(i, rng.randrange(traces), rng.randrange(lanes)) for i in range(rng.randint(3, 12))]

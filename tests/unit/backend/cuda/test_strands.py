@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from tessera.backend.cuda.issue_order import Action, Do, Hold, Mark, Move, issue_order
-from tessera.backend.cuda.strands import End, StrandWork, strands
+from tessera.backend.cuda.strands import StrandWork, strands
 from tessera.ir.plan.launch_program import HOST, Queue
 from tests.unit.backend.cuda.test_random_placements import random_model
 
@@ -61,14 +59,13 @@ def ordered_by_strands(works: Sequence[StrandWork]) -> set[tuple[Key, Key]]:
     }
 
 
-@pytest.mark.parametrize("copier", End)
-def test_what_was_ordered_stays_ordered(copier: End) -> None:
+def test_what_was_ordered_stays_ordered() -> None:
     """And every wait is needed: without it, some pair of work has no order."""
     waits = 0
     for seed in range(200, 230):
         (lowered,) = random_model(seed).lowered.traces
         actions = issue_order(lowered)
-        works, wanted = strands(actions, copier), ordered_by_queues(actions)
+        works, wanted = strands(actions), ordered_by_queues(actions)
         given = {key(action) for action in actions if isinstance(action, Do | Move)}
         assert {key(work.action) for work in works} == given
         assert len(works) == len(given)
@@ -83,13 +80,10 @@ def test_what_was_ordered_stays_ordered(copier: End) -> None:
     assert waits > 50
 
 
-def test_copies_are_made_by_the_strand_of_an_end() -> None:
+def test_copies_are_made_by_the_strand_of_their_target() -> None:
     for seed in range(230, 240):
         (lowered,) = random_model(seed).lowered.traces
-        for copier in End:
-            for work in strands(issue_order(lowered), copier):
-                if isinstance(work.action, Move):
-                    moved = work.action.transfer
-                    ends = {End.SOURCE: moved.source, End.TARGET: moved.target}
-                    others = {moved.source, moved.target} - {HOST}
-                    assert work.device in (others if HOST in ends.values() else {ends[copier]})
+        for work in strands(issue_order(lowered)):
+            if isinstance(work.action, Move):
+                moved = work.action.transfer
+                assert work.device == (moved.source if moved.target == HOST else moved.target)

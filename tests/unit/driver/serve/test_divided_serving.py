@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 import tessera
-from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.serve.engine import Engine
 from tessera.ir.plan.division import Cut, Division
@@ -17,7 +14,7 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.legal_cuts import LegalCuts
 from tessera.passes.division.twins import TwinRules
 from tests.helpers.divided_plans import divided_plan
-from tests.helpers.tiny_model import BUFFERS, KERNEL, POISON, STEP
+from tests.helpers.tiny_model import BUFFERS, KERNEL, STEP, fault_in_one_replica
 from tests.helpers.traces import trace
 from tests.unit.driver.serve.test_generated import ANSWERS, TRACES
 
@@ -79,20 +76,4 @@ def tiny_parts() -> Plan:
 
 def test_a_fault_in_one_part_takes_its_replica_alone() -> None:
     with Engine(tiny_parts(), backend="cpu") as engine:
-        expected = engine.generate([[1, 2], [3]], max_tokens=12)
-        good = [engine.submit([1, 2], max_tokens=12), engine.submit([3], max_tokens=12)]
-        bad = engine.submit([5, POISON], max_tokens=3)
-        also = [engine.submit([1, 2], max_tokens=12) for _ in range(5)]
-        with pytest.raises(TesseraError):
-            bad.result(LIMIT_S)
-        assert bad.ended == "fault"
-        endings = []
-        for number, answer in enumerate([*good, *also]):
-            try:
-                assert answer.result(LIMIT_S) == expected[1 if number == 1 else 0]
-            except TesseraError:
-                assert answer.ended == "fault"
-            endings.append(answer.ended)
-        assert endings.count("fault") <= 1  # the other row of its batch
-        assert engine.counts.restarts == 1
-        assert engine.generate([[1, 2]], max_tokens=12) == expected[:1]
+        fault_in_one_replica(engine)

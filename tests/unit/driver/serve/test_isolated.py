@@ -17,7 +17,7 @@ from tessera.driver.run.isolated import sharing_cards
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.engine import Engine
 from tests.helpers.fake_cuda import FakeCuda
-from tests.helpers.tiny_model import POISON, tiny_plan
+from tests.helpers.tiny_model import fault_in_one_replica, tiny_plan
 
 TARGETS = {"a": "cuda:0", "b": "cuda:0"}  # two processes take turns on one GPU
 LIMIT_S = 300
@@ -47,23 +47,7 @@ def test_a_fault_takes_its_replica_alone(opened: Callable[..., Engine]) -> None:
     assert engine.runtime.groups == ((0,), (1,))
     before = engine.runtime.processes()
     assert len(before) == (2 if on_gpus else 0)
-    expected = engine.generate([[1, 2], [3]], max_tokens=12)
-    good = [engine.submit([1, 2], max_tokens=12), engine.submit([3], max_tokens=12)]
-    bad = engine.submit([5, POISON], max_tokens=3)
-    also = [engine.submit([1, 2], max_tokens=12) for _ in range(5)]
-    with pytest.raises(TesseraError):
-        bad.result(LIMIT_S)
-    assert bad.ended == "fault"
-    endings = []
-    for number, answer in enumerate([*good, *also]):
-        try:
-            assert answer.result(LIMIT_S) == expected[1 if number == 1 else 0]
-        except TesseraError:
-            assert answer.ended == "fault"
-        endings.append(answer.ended)
-    assert endings.count("fault") <= 1  # the other row of its batch
-    assert engine.counts.restarts == 1
-    assert engine.generate([[1, 2]], max_tokens=12) == expected[:1]
+    fault_in_one_replica(engine)
     after = engine.runtime.processes()
     assert len(set(before) & set(after)) == len(before) // 2
 
