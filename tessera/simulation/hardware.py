@@ -38,6 +38,10 @@ class Path:
     tax_ns: float = 0.0
     tax_ns_per_byte: float = 0.0
 
+    def end_ns(self, size: int) -> float:
+        """The time that a transfer of `size` bytes takes at each end."""
+        return self.tax_ns + self.tax_ns_per_byte * size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:

@@ -244,23 +244,25 @@ class _Builder:
     def _add_wire(self, transfer: Transfer) -> None:
         path = self._path(transfer)
         ns = transfer.size * 1e9 / path.bytes_per_second
+        latency_ns = path.latency_ns
+        if self._is_one_graph and HOST not in (transfer.source, transfer.target):
+            latency_ns += 2 * path.end_ns(transfer.size)
         wire = self._add(WIRE, ns, path.shares)
         node = self._nodes[wire]
         node.transfer, node.rate = transfer.id, path.bytes_per_second
         self._wires[transfer.id] = self._arrivals[transfer.id] = wire
         if ns > 0 and not self._goes_on(transfer):  # no queue continues when bytes have only left
-            node.delay_ns = path.latency_ns
+            node.delay_ns = latency_ns
         else:
-            self._arrivals[transfer.id] = self._add(WAIT, path.latency_ns, ())
+            self._arrivals[transfer.id] = self._add(WAIT, latency_ns, ())
             self._edge(wire, self._arrivals[transfer.id])
 
     def _tax(self, last: int | None, transfer: Transfer, device: str) -> int | None:
         """Add the time that a transfer takes from the compute queue at one end.
 
-        In one graph it takes none: while the target copies, others compute there.
+        In one graph it takes as long as otherwise, but meanwhile others compute there.
         """
-        path = self._path(transfer)
-        ns = path.tax_ns + path.tax_ns_per_byte * transfer.size
+        ns = self._path(transfer).end_ns(transfer.size)
         if ns <= 0 or self._is_one_graph or HOST in (transfer.source, transfer.target):
             return last
         taxed = self._chain(last, self._add(COMPUTE, ns, (device,)))

@@ -299,19 +299,26 @@ class SlowSimulator:  # all replicas of a plan on one machine, from time 0 on
                 kept.add(name)
         if kept & set(shares):
             return False
-        request.stage[moved.id] = MOVING if ns else LEFT if way.latency_ns else ARRIVED
+        latency = way.latency_ns
+        if HOST not in (moved.source, moved.target) and self.is_one_graph(request):
+            latency += 2 * (way.tax_ns + moved.size * way.tax_ns_per_byte)
+        request.stage[moved.id] = MOVING if ns else LEFT if latency else ARRIVED
         if ns:
             self.tasks.append(Task(request, moved.id, LEFT, way, self.now + ns))
-        if (there := ns + way.latency_ns) > 0:
-            self.tasks.append(Task(request, moved.id, ARRIVED, None, self.now + there))
+        if ns + latency > 0:
+            self.tasks.append(Task(request, moved.id, ARRIVED, None, self.now + ns + latency))
         return True
 
     def end_ns(self, request: Request, number: lp.TransferId) -> tuple[float, float, float]:
-        moved, slots = request.transfers[number], self.plan.replicas[request.replica].slots
+        moved = request.transfers[number]
         way = self.paths[moved.source, moved.target]
         ns = way.tax_ns + moved.size * way.tax_ns_per_byte
-        is_free = is_one_graph(self.machine, request.lowered, slots)
-        return (0.0 if is_free or HOST in (moved.source, moved.target) else ns,) * 3
+        is_free = HOST in (moved.source, moved.target) or self.is_one_graph(request)
+        return (0.0 if is_free else ns,) * 3
+
+    def is_one_graph(self, request: Request) -> bool:
+        slots = self.plan.replicas[request.replica].slots
+        return is_one_graph(self.machine, request.lowered, slots)
 
 
 def furthest_behind(counts: Sequence[int], shares: Sequence[float]) -> int:  # the first of several
