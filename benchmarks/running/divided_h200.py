@@ -16,8 +16,8 @@ case, outputs and states are compared to the byte with the whole GPU's:
 - `allowed_us`: 1.05 of the whole GPU's latency and 8 us per exchange (a buffer that changes hands)
 
 `rows` are rows of graphs with calls between them, `graph` is one graph over both slices with one
-stream for each (`strands`). `_no_trail` is without marks of progress; `@2` has two slots. `slice`
-is the whole step on 84 SMs.
+stream for each (`strands`). `graph_no_trail` is without marks of progress; `@2` has two slots.
+`slice` is the whole step on 84 SMs.
 
 `host`: a chain of 201 small launches in which the slices change 0, 12, 60 and 200 times, for
 processor time; `more_us` is what `process_us` is above that of no transfer.
