@@ -27,7 +27,7 @@ help:
 	@echo "make check        formatting, lint, types, layering and unused definitions only"
 	@echo "make format       rewrite the sources in the house format"
 	@echo "make lock         choose versions for requirements-dev.lock: the newest, or with LOCK_ARGS= only what it lacks"
-	@echo "make slow         the tests that are off by default: clean installs, many random cases"
+	@echo "make slow         all tests with all their random cases, and clean installs; takes hours"
 	@echo "make fuzz         damaged PTX files, and property tests with new examples; takes hours"
 	@echo "make bench        every benchmark that needs no GPU; takes hours, writes benchmarks/results"
 	@echo "make bench-gpu    the benchmarks that need an NVIDIA GPU, torch and Triton"
@@ -123,7 +123,7 @@ pytest: $(ready)
 	$(python) -m pytest -q -n $(PYTEST_WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 slow: $(ready)
-	$(python) -m pytest -q -m 'slow and not gpu' $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=slow $(python) -m pytest -q -m 'not gpu and not fuzz' $(PYTEST_ARGS)
 
 # Damaged files by two seeds, tests marked `fuzz`, then property tests with 2,000 new examples each.
 fuzz: $(ready)

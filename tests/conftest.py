@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import gc
 import os
-import shutil
 import signal
-import tempfile
+import sys
 from collections.abc import Iterator
 from unittest import mock
 
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.helpers.forked_devices import Forker
+from tests.helpers.share import ALL
 
 # As `tessera.cli.main.main` does: a worker holds a million objects, and hardly a cycle.
 gc.set_threshold(200_000, 20)
@@ -23,10 +22,10 @@ gc.set_threshold(200_000, 20)
 os.environ["TESSERA_NO_CACHE"] = "1"
 
 # Some environments tell Python to keep no bytecode. Tests start hundreds of processes, and each
-# would compile the package again, for a second: they share a folder, which goes at the end.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
-    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="tessera-bytecode-")
-    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+# would compile the package again, for a second: it is kept in the environment, and for later runs.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", f"{sys.prefix}/bytecode")
+    sys.pycache_prefix, sys.dont_write_bytecode = prefix, False
 
 # A shell starts what runs in the background with SIGINT ignored, and children inherit that; tests
 # that interrupt commands want them to hear it.
@@ -34,20 +33,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A loaded machine is slow, not wrong: no deadline. What has to pass is the same every time;
-# `HYPOTHESIS_PROFILE=nightly` looks for longer, and elsewhere each time.
+# `make slow` takes all cases, and `HYPOTHESIS_PROFILE=nightly` more, and new ones each time.
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
 settings.register_profile(
     "ci",
     deadline=None,
     suppress_health_check=_QUIET,
-    max_examples=40,
+    max_examples=16,
     phases=_PHASES,
     derandomize=True,
 )
-settings.register_profile(
-    "nightly", parent=settings.get_profile("ci"), max_examples=2000, derandomize=False
-)
+_CI = settings.get_profile("ci")
+settings.register_profile("slow", parent=_CI, max_examples=ALL)
+settings.register_profile("nightly", parent=_CI, max_examples=2000, derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
@@ -69,9 +68,12 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
 def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A cache of this run alone, for tests that analyse one trace over and over and ask for
     something else. No result depends on it: `tests/unit/frontend/test_analysis_cache.py`."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TESSERA_NO_CACHE")
-        patch.setenv("TESSERA_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "kept-analyses"))
+        patch.setenv("TESSERA_CACHE_DIR", str(folder / "kept-analyses"))
         yield
 
 

@@ -66,7 +66,7 @@ def remembering(program: Program, count: Count = lambda done, total: None) -> An
     settings = read_settings()
     folder = settings.cache_dir if settings.use_cache else None
     store = None if folder is None else AnalysisCache(folder)
-    manager = AnalysisManager(program)
+    manager = AnalysisManager(program, store)
     manager.provide(AccessRegions.remembering(program, store, count))
     return manager
 

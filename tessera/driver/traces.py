@@ -165,7 +165,7 @@ def loaded_program(
     return LoadedTrace(
         planned=planned,
         folder=folder,
-        program=manager.program,
+        manager=manager,
         graph=facts.graph,
         diagnostics=tuple(findings),
     )

@@ -13,8 +13,28 @@ from typing import ClassVar, Protocol, Self, TypeVar, cast
 from tessera.ir.program.program import Program
 
 
+class Store(Protocol):
+    """Storage that outlives the process. An entry may be lost, but never has a wrong value."""
+
+    def find(self, name: str) -> object:
+        """The values kept under a name, or None."""
+        ...
+
+    def keep(self, name: str, values: object) -> None:
+        """Put values under a name."""
+        ...
+
+
 class Facts(Protocol):
-    """The analyses that `compute` may look up: those that it declared as needs."""
+    """The analyses that `compute` may look up: those that it declared as needs.
+
+    `store` has results of earlier analyses of the same kernels, for what takes long.
+    """
+
+    @property
+    def store(self) -> Store | None:
+        """Where results are kept, if anywhere."""
+        ...
 
     def get(self, key: type[A]) -> A:
         """The result of an analysis."""
@@ -41,10 +61,11 @@ class AnalysisError(Exception):
 
 
 class AnalysisManager:
-    """Computes analyses of one program on demand."""
+    """Computes analyses of one program on demand; `store` keeps results of its kernels."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, store: Store | None = None) -> None:
         self.program = program
+        self.store = store
         self._results: dict[type[Analysis], Analysis] = {}
         self._active: list[type[Analysis]] = []
 
@@ -78,6 +99,7 @@ class _DeclaredFacts:
     def __init__(self, manager: AnalysisManager, owner: type[Analysis]) -> None:
         self._manager = manager
         self._owner = owner
+        self.store = manager.store
 
     def get(self, key: type[A]) -> A:
         if key not in self._owner.needs:

@@ -72,7 +72,7 @@ def log_of(program: ir.Program, words: np.ndarray) -> Log | None:
 @settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=max(1, settings.default.max_examples // 2),
+    max_examples=settings.default.max_examples // 2,
 )
 @given(st.integers(0, 1 << 40))
 def test_logged_bytes_are_in_the_regions(seed: int) -> None:

@@ -30,6 +30,7 @@ from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
+from tests.helpers.share import share
 
 # Changes that no run can survive, whatever the program.
 NEVER = frozenset(
@@ -190,7 +191,7 @@ def check_mutants(
     requests = some_requests(case, replica, seed)
     wanted = reference(case.programs, case.graphs, requests)
     every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
-    for what, mutant in random.Random(seed).sample(every, min(most, len(every))):
+    for what, mutant in share(random.Random(seed).sample(every, min(most, len(every)))):
         if check_replica(mutant, case.programs, case.graphs, case.placements):
             continue
         kind = what.split()[0]
@@ -200,7 +201,7 @@ def check_mutants(
         assert differs(mutant, case, requests, wanted, runs) == "", (seed, what)
 
 
-@pytest.mark.parametrize("seed", range(1000, 1030))
+@pytest.mark.parametrize("seed", share(range(1000, 1030)))
 def test_what_lowering_makes_is_accepted_and_right(seed: int) -> None:
     check_lowering(seed, runs=2)
 
@@ -211,8 +212,8 @@ def test_every_change_that_matters_is_refused(seed: int) -> None:
 
 
 def test_places_of_a_part_of_a_buffer_are_accepted_and_right() -> None:
-    parts = [check_lowering(seed, runs=1, wide=True) for seed in range(8000, 8025)]
-    assert sum(map(bool, parts)) > 10
+    parts = [check_lowering(seed, runs=1, wide=True) for seed in share(range(8000, 8025))]
+    assert sum(map(bool, parts)) > 0.4 * len(parts)
 
 
 @pytest.mark.parametrize("seed", [8002, 8004, 8007])
@@ -236,7 +237,7 @@ def test_every_change_to_puts_that_matters_is_refused(
     check_mutants(seed, runs=1, most=100, hosts=3)
 
 
-@pytest.mark.parametrize("seed", range(6000, 6015))
+@pytest.mark.parametrize("seed", share(range(6000, 6015)))
 def test_tables_of_pointers(seed: int) -> None:
     check_lowering(seed, runs=2, tables=True)
 
@@ -246,7 +247,7 @@ def test_every_change_to_tables_that_matters_is_refused(seed: int) -> None:
     check_mutants(seed, runs=1, most=120, tables=True)
 
 
-@pytest.mark.parametrize("seed", range(8000, 8025))
+@pytest.mark.parametrize("seed", share(range(8000, 8025)))
 def test_twins_are_accepted_and_right(seed: int) -> None:
     check_lowering(seed, runs=2, tables=seed % 4 == 0, hosts=1 + seed % 2, twins=True)
 
@@ -367,11 +368,11 @@ def with_pins(case: Case, rng: random.Random) -> Case:
 
 def test_pins_are_judged_as_by_sets_of_makers() -> None:
     verdicts: Counter[bool] = Counter()
-    for seed in range(5000, 5050):
+    for seed in share(range(5000, 5050)):
         case = with_pins(random_case(seed, most_steps=5), random.Random(seed))
         replica = lower(case, seed)
         found = check_replica(replica, case.programs, case.graphs, case.placements)
         assert {one.code for one in found} <= {"TSR4010"}
         assert bool(found) == is_split(case), seed
         verdicts[bool(found)] += 1
-    assert min(verdicts[True], verdicts[False]) > 5
+    assert min(verdicts[True], verdicts[False]) > 1

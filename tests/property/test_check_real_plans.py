@@ -29,6 +29,7 @@ from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, reference
 from tests.helpers.served import graph_of
+from tests.helpers.share import share
 from tests.helpers.traces import COPY, HEADER
 from tests.property.test_check_plan import NEVER, differs
 
@@ -166,7 +167,7 @@ def test_every_change_is_refused_or_makes_no_difference(
     assert differs(replica, case, requests, wanted, 2) == ""
     every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
     verdicts: Counter[bool] = Counter()
-    for what, mutant in random.Random(seed).sample(every, min(most, len(every))):
+    for what, mutant in share(random.Random(seed).sample(every, min(most, len(every)))):
         refused = bool(check_replica(mutant, case.programs, case.graphs, case.placements))
         verdicts[refused] += 1
         if not refused:

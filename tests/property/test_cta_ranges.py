@@ -38,7 +38,7 @@ TRACES = Path(__file__).parents[2] / "examples" / "traces"
 _SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=max(1, settings.default.max_examples // 4),
+    max_examples=settings.default.max_examples // 2,
 )
 Touched = dict[tuple[int, str], list[tuple[int, int]]]
 

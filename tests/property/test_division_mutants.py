@@ -26,6 +26,7 @@ from tests.helpers.divided_plans import divided_plan, launch, program_of
 from tests.helpers.random_divisions import random_division
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import graph_of
+from tests.helpers.share import share
 from tests.property.test_plan_file_edits import changes, harm
 
 
@@ -120,10 +121,10 @@ def test_every_change_of_a_divided_program_is_refused() -> None:
         assert not is_refused(divided, division, graph)
         others = [(other, division) for other in other_programs(divided)]
         others += [(divided, other) for other in other_divisions(division)]
-        for other, records in rng.sample(others, min(len(others), 60)):
+        for other, records in share(rng.sample(others, min(len(others), 60))):
             assert is_refused(other, records, graph), (other.steps, records)
             count += 1
-    assert count > 400
+    assert count > 160
 
 
 def in_any_order(divided: ir.Program, division: Division, rng: random.Random) -> ir.Program:
@@ -141,7 +142,7 @@ def left_by(program: ir.Program) -> dict[str, bytes]:
 
 def test_any_cut_is_refused_or_leaves_the_same_bytes_in_any_order() -> None:
     verdicts = {True: 0, False: 0}
-    for seed in range(30):
+    for seed in share(range(30)):
         rng = random.Random(seed)
         program = random_program(seed, ctas=4, races=True, wide=seed % 2 == 1)
         cuts = [
@@ -162,7 +163,7 @@ def test_any_cut_is_refused_or_leaves_the_same_bytes_in_any_order() -> None:
         if not refused:
             ordered = with_part_kernels(in_any_order(divided, division, rng))
             assert left_by(ordered) == left_by(program), seed
-    assert min(verdicts.values()) > 5, verdicts
+    assert min(verdicts.values()) > 1, verdicts
 
 
 MEMSET = "memset s bytes=128 value=0x07"

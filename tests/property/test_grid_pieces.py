@@ -32,7 +32,7 @@ NEVER = 1 << 62
 _SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=max(1, settings.default.max_examples // 4),
+    max_examples=settings.default.max_examples // 2,
 )
 
 

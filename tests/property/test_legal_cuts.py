@@ -36,7 +36,7 @@ GRIDS = [(7, 1, 1), (4, 3, 1), (2, 2, 3)]
 _SETTINGS = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    max_examples=max(1, settings.default.max_examples // 4),
+    max_examples=settings.default.max_examples // 2,
 )
 
 

@@ -19,6 +19,7 @@ from tessera.ir.plan.print_launch import bytes_text
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.plan.verify_plan import verify_plan
 from tessera.ir.text_digest import text_digest
+from tests.helpers.share import share
 from tests.property.plan_strategies import byte_ranges, plans
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
@@ -61,7 +62,6 @@ ODD = [
 
 
 @given(plans())
-@settings(max_examples=25, deadline=None)
 def test_reading_gives_what_was_printed(one: Plan) -> None:
     assert not list(verify_plan(one))
     text = print_plan(one)
@@ -176,7 +176,7 @@ def test_lines_of_parts_say_what_they_are() -> None:
 
 
 @given(byte_ranges())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=7 * settings.default.max_examples)
 def test_ranges_survive(ranges: Bytes) -> None:
     assert RangeReader().read(bytes_text(ranges), 0) == ranges
 
@@ -216,7 +216,7 @@ def read(text: str) -> None:
             assert 1 <= line <= text.count("\n") + 1
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_hostile_changes_of_a_real_plan(real: str, seed: int) -> None:
     rng = random.Random(seed)
     head, bar, trace = real.partition("\n|")
@@ -255,7 +255,7 @@ def _spoil(rng: random.Random, lines: list[str]) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 def test_any_text_is_refused_with_a_place(text: str) -> None:
     read(text)
     read("tessera-plan 1\nplan " + text)

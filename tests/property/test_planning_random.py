@@ -16,6 +16,7 @@ from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.planning.promise.doubt import Doubt
+from tests.helpers.share import share
 
 GIGA = 1_000_000_000
 GPUS = ("a100", "l40s", "h100", "rtx-pro-6000", "h200:60sm,h200:60sm")
@@ -114,7 +115,7 @@ def run(folder: Path, seed: int) -> str:
 
 
 def test_random_instances(tmp_path: Path) -> None:
-    came = [run(tmp_path, seed) for seed in range(20)]
+    came = [run(tmp_path, seed) for seed in share(range(20))]
     assert {"split", "whole", "refused"} <= set(came)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers.pointer_cases import analysed, checked, kernel, trace
 from tests.helpers.pointer_loops import pointer_loops
 from tests.helpers.pointer_programs import SIZE, THREADS, random_kernel
+from tests.helpers.share import share
 
 BUFFERS = "\n".join(
     [f"//! buffer b{i} bytes={SIZE} role=state" for i in range(4)]
@@ -30,14 +31,14 @@ def test_random_pointer_arithmetic_stays_in_the_regions(seed: int) -> None:
 
 def test_most_random_pointer_arithmetic_is_followed() -> None:
     # What is pinned multiplies the distance of two buffers with a number from memory.
-    made = [random_kernel(Random(seed), f"k{seed}") for seed in range(60)]
+    made = [random_kernel(Random(seed), f"k{seed}") for seed in share(range(60))]
     text = trace(
         BUFFERS,
         "".join(text for text, _ in made),
         [_launch(f"k{seed}", arguments) for seed, (_, arguments) in enumerate(made)],
     )
     found = checked(text)
-    assert sum(bool(one.pins) for one in found) <= 6
+    assert sum(bool(one.pins) for one in found) <= len(found) / 10
 
 
 def test_no_loop_over_pointers_is_pinned() -> None:

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.helpers.share import share
 from tests.property.test_rule_conditions import DATA, Broken, faults
 
 PLACE = "and.b32 %r11, {}, 63; mul.wide.u32 %d8, %r11, 4; add.u64 %d9, {}, %d8;"
@@ -56,7 +57,7 @@ def body(rng: random.Random) -> str:
     return "\n".join((*lines, "END:"))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(40)))
 def test_whatever_way_threads_take(seed: int) -> None:
     rng = random.Random(seed)
     case = Broken(rule="", body=body(rng), without=("", str), block=rng.choice((1, 8, 32)))

@@ -12,6 +12,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.passes.checker.check_plan import check_replica
 from tests.helpers.plan_races import races
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
+from tests.helpers.share import share
 from tests.helpers.wild_traces import shared_buffers, wild_trace
 
 
@@ -49,10 +50,10 @@ def check_traces(seed: int, placements: int, seen: Counter[str]) -> None:
 
 def test_equal_to_one_device() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(12):
+    for seed in share(range(12)):
         check_traces(seed, 2, seen)
-    assert min(seen.values()) > 2
-    assert seen["moved"] > 12
+    assert min(seen.values()) > 0
+    assert seen["moved"] > 4
 
 
 @pytest.mark.slow

@@ -17,14 +17,13 @@ from tessera.ir.graph.access import Access, NeedKind, Pin, PinKind
 from tessera.ir.graph.graph import ContentsDigest
 from tessera.ir.program import program as ir
 from tessera.passes import findings
-from tessera.passes.base import Analysis, Facts
+from tessera.passes.base import Analysis, Facts, Store
 from tessera.passes.dependences.launch_pattern import (
     Buffers,
     KernelFacts,
     KernelMemory,
     Pattern,
     PatternContents,
-    Store,
     launch_pattern,
 )
 from tessera.passes.dependences.launch_report import (
@@ -81,7 +80,7 @@ class AccessRegions:
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Walk the program in order, so that overwritten pointer tables are known."""
-        return cls.remembering(program, None)
+        return cls.remembering(program, facts.store)
 
     @classmethod
     def remembering(

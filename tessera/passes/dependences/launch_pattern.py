@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 from tessera.diagnostics import Span
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty, Need, NeedKind
@@ -35,6 +35,7 @@ from tessera.ir.graph.region import (
     WholeBuffer,
 )
 from tessera.ir.program import program as ir
+from tessera.passes.base import Store
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.dependences.launch_scene import LaunchSetting
 from tessera.wording import Wording
@@ -103,18 +104,6 @@ def _moved(access: Access, buffer: ir.BufferId) -> Access:
 
 
 MOST_PATTERNS = 4096
-
-
-class Store(Protocol):
-    """Storage that outlives the process. An entry may be lost, but never has a wrong value."""
-
-    def find(self, name: str) -> object:
-        """The values kept under a name, or None."""
-        ...
-
-    def keep(self, name: str, values: object) -> None:
-        """Put values under a name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

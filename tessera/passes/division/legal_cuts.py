@@ -104,6 +104,7 @@ class LegalCuts:
             if step.pattern is not None:
                 known[step.pattern] = mine
             steps.append(replace(mine, step=work.id))
+        facts.get(PartRegions).keep()
         return cls(tuple(steps))
 
 

@@ -48,7 +48,7 @@ class PartRegions:
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Prepare the answers; kernels are followed when a part of them is asked for."""
-        walk = AccessWalk(program, None)
+        walk = AccessWalk(program, facts.store)
         return cls(program, {"": walk}, _states(program, walk, facts.get(AccessRegions).steps))
 
     def find(self, part: ir.Launch, arch: str = "") -> StepAccesses:
@@ -58,10 +58,17 @@ class PartRegions:
         """
         walk = self._walks.get(arch)
         if walk is None:
-            walk = self._walks[arch] = AccessWalk(_for_arch(self.program, arch), None)
+            walk = self._walks[arch] = AccessWalk(
+                _for_arch(self.program, arch), self._walks[""].store
+            )
         state = self._states[part.id]
         walk.words, walk.holders = copy(state.words), copy(state.holders)
         return walk.launch_accesses(ir.for_arch(part, arch) if arch else part)
+
+    def keep(self) -> None:
+        """Write what was found to the store."""
+        for walk in self._walks.values():
+            walk.close()
 
     def codes(self, launch: ir.Launch) -> Iterator[KernelCode]:
         """The prepared code of a launch's kernel, for each architecture."""

@@ -64,7 +64,7 @@ class Divider:
         """The ways to do each step of each trace."""
         if self._traces is None:
             self._traces = [
-                find_ways(trace.program, trace.graph, costs, partial(self.priced, number))
+                find_ways(trace.manager, trace.graph, costs, partial(self.priced, number))
                 for number, (trace, costs) in enumerate(
                     zip(self.setting.traces, self.setting.costs, strict=True)
                 )
@@ -145,7 +145,7 @@ class Divider:
         runs no part.
         """
         setting = self.setting
-        trace = replace(setting.traces[number], program=program, graph=graph)
+        trace = replace(setting.traces[number], manager=AnalysisManager(program), graph=graph)
         costs = trace_costs(trace, setting.machine, setting.options, ())
         if number not in self._estimates:
             self._estimates[number] = trace_costs(
@@ -247,6 +247,6 @@ def _like_whole(part: Cost, whole: Cost, estimate: Cost) -> Cost:
 def divided_trace(trace: LoadedTrace, division: Division) -> LoadedTrace:
     """A trace with its division, and the program and graph of it."""
     program = divide(trace.program, division)
-    graph = AnalysisManager(program).get(Dependences).graph
+    manager = AnalysisManager(program, trace.manager.store)
     planned = replace(trace.planned, division=division)
-    return replace(trace, planned=planned, program=program, graph=graph)
+    return replace(trace, planned=planned, manager=manager, graph=manager.get(Dependences).graph)

@@ -113,9 +113,11 @@ class TraceWays:
         return self.manager.program
 
 
-def find_ways(program: Program, graph: KernelGraph, costs: Costs, price: Price) -> TraceWays:
+def find_ways(
+    manager: AnalysisManager, graph: KernelGraph, costs: Costs, price: Price
+) -> TraceWays:
     """The ways to do each step of a trace whose steps cost `costs`."""
-    manager = AnalysisManager(program)
+    program = manager.program
     legal = manager.get(LegalCuts).steps
     twins = TwinRules(program, graph)
     halved = [
@@ -182,7 +184,7 @@ def _halved(
     cuts = tuple(cut for own in halves.values() for cut in own)
     division = Division(cuts)
     divided = divide(program, division)
-    graph = _without_edges(divided)
+    graph = _without_edges(AnalysisManager(divided, manager.store))
     costs = price(divided, graph, division)
     uses = list(buffer_uses(graph))
     halved: dict[int, _HalvedStep] = {}
@@ -201,9 +203,10 @@ def _halved(
     return halved
 
 
-def _without_edges(program: Program) -> KernelGraph:
+def _without_edges(manager: AnalysisManager) -> KernelGraph:
     """What the steps of a program touch; how they depend on each other does not matter here."""
-    steps = without_read_back(program, AnalysisManager(program).get(AccessRegions).steps)
+    program = manager.program
+    steps = without_read_back(program, manager.get(AccessRegions).steps)
     buffers = (
         GraphBuffer(id=b.id, name=b.name, bytes=b.bytes, role=b.role) for b in program.buffers
     )

@@ -15,6 +15,7 @@ from tessera.ir.plan.division import Division
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import PlannedTrace
 from tessera.ir.program.program import Program
+from tessera.passes.base import AnalysisManager
 from tessera.planning.given.options import PlanOptions
 from tessera.planning.lower.lower_plan import Lowering
 from tessera.planning.problem.plan_problem import Planning
@@ -22,13 +23,18 @@ from tessera.planning.problem.plan_problem import Planning
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTrace:
-    """A trace with its graph; its contents are read from `folder`."""
+    """A trace with its analyses and graph; its contents are read from `folder`."""
 
     planned: PlannedTrace
     folder: str
-    program: Program
+    manager: AnalysisManager
     graph: KernelGraph
     diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def program(self) -> Program:
+        """The program of the trace."""
+        return self.manager.program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

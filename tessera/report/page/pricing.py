@@ -14,6 +14,7 @@ from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, CardId, Device, DeviceId, Machine
 from tessera.ir.plan.plan import Plan, PlannedTrace
+from tessera.passes.base import AnalysisManager
 from tessera.planning.given.options import PlanOptions
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.durations import find_costs
@@ -46,7 +47,11 @@ def _loaded(trace: GivenTrace) -> LoadedTrace:
     digest = trace.digest if trace.program.whole is None else ""
     planned = PlannedTrace(name=trace.name, share=1.0, digest=digest, text="")
     return LoadedTrace(
-        planned=planned, folder=".", program=trace.program, graph=trace.graph, diagnostics=()
+        planned=planned,
+        folder=".",
+        manager=AnalysisManager(trace.program),
+        graph=trace.graph,
+        diagnostics=(),
     )
 
 

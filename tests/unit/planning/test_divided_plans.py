@@ -17,6 +17,8 @@ from tessera.planning.given.options import PlanOptions, Watch
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.make_plan import make_plan
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 _GPUS = ("a100", "l40s", "h100", "h200", "l4")
 
 

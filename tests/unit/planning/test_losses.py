@@ -14,6 +14,8 @@ from tessera.planning.search.candidates import one_placement
 from tessera.report.plan import plan_text
 from tests.helpers.planning import every_placement, random_problem
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -19,6 +19,8 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.word_traces import word_trace
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 ON = {"cpu": "a=cpu,b=cpu", "slices": "a=cuda:0:84sm,b=cuda:0:48sm"}
 
 

@@ -1,0 +1,19 @@
+"""How many random cases a test takes: a share in `make test`, all of them in `make slow`.
+
+In: the cases of a test. Out: those of this run, by the profile of Hypothesis (`tests/conftest.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from hypothesis import settings
+
+Case = TypeVar("Case")
+ALL = 40  # examples of a property where all are taken
+
+
+def share(cases: Sequence[Case]) -> Sequence[Case]:
+    """The first of some cases, as many of them as examples are taken of every `ALL`."""
+    return cases[: max(1, len(cases) * settings.default.max_examples // ALL)]
