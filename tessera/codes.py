@@ -115,6 +115,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR3027", "no fleet serves this"),
     Code("TSR3028", "states that are placed alike cost something", _WARNING),
     Code("TSR3029", "a step cannot be divided so"),
+    Code("TSR3030", "a fleet cannot be started so"),
     Code("TSR4001", "a program names something that is not there"),
     Code("TSR4002", "an operation is missing, done twice or done elsewhere"),
     Code("TSR4004", "bytes are not current where they are used"),

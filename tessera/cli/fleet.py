@@ -15,16 +15,19 @@ from tessera.cli.options import (
     form_option,
     json_option,
     machine_options,
+    output_option,
     priced_options,
 )
 from tessera.cli.progress import Progress
 from tessera.cli.text_options import arrivals_options, slo_option, tokens_option
 from tessera.ir.options import WrongOption
+from tessera.output import check_folder, write_folder
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+)(?:/(s|min|h))?")
 _PER = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _MOST = re.compile(r"([A-Za-z0-9][\w .-]*)=([0-9]{1,6})")
 _DIGITS = 24
+_README = "README.md"
 
 
 def _rate(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -86,6 +89,19 @@ def _most(
     help="Tokens that the attention of decode traces goes over, where they do not say.",
 )
 @json_option
+@click.option(
+    "--emit",
+    type=click.Choice(["vllm", "dynamo", "tessc"]),
+    help="Also write what starts the answer with this system, to the folder `-o` (default "
+    "`fleet_vllm` and so on).",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="With `--emit`: the checkpoint, by its name or folder. Default: the folder of CONFIG, if "
+    "weights are there.",
+)
+@output_option("The folder for `--emit`.")
 @data_root_option
 @form_option
 @reads_options
@@ -105,19 +121,35 @@ def fleet(messages: Messages, given: Typed) -> int:
       tessc fleet decode-*.ptx prefill.ptx --gpus a100,l40s,h100 --most h100=2 --tokens 1024:256
             --demand 20/s --slo ttft=1s,tpot=50ms
       tessc fleet hf:llama/config.json --have 4xl40s --gpus h100 --arrivals conv.csv --demand 5/s
+      tessc fleet hf:llama/config.json --gpus 4xa100 --tokens 1024:256 --emit vllm
     """
+    from tessera.driver.fleet.emit.commands import WRITTEN_BY
+    from tessera.driver.fleet.emit.emit_fleet import emit_fleet
     from tessera.driver.fleet.make_fleet import fleet as plan_fleet
     from tessera.driver.fleet.options import FleetOptions
     from tessera.driver.serve.measures import Slo
     from tessera.report.fleet import fleet_json, fleet_text
+    from tessera.report.fleet_start import start_page
 
     command = given.record(FleetCommand)
     limits, names = Slo(**(command.slo or {})), command.chosen_strategies()
     options = given.having(slo=limits, strategies=names).record(FleetOptions)
+    folder = command.folder()
     with Progress(messages, "reading") as shown:
         report = plan_fleet(command.traces, options, shown.hear)
     messages.show(report.diagnostics)
-    write_text(fleet_json(report) if command.as_json else fleet_text(report, page_width()))
+    emitted = None
+    try:
+        if command.emit is not None:
+            emitted = emit_fleet(report, command.emit, command.traces, command.model, folder)
+            page = start_page(report, emitted)
+            files = {name: text.encode() for name, text in (*emitted.files, (_README, page))}
+            write_folder(folder, files, WRITTEN_BY.encode())
+    finally:
+        if command.as_json:
+            write_text(fleet_json(report, emitted))
+        else:
+            write_text(fleet_text(report, page_width(), emitted, folder))
     return 0
 
 
@@ -129,11 +161,25 @@ class FleetCommand:
     slo: dict[str, float] | None = None
     strategies: str | None = None
     as_json: bool = False
+    emit: str | None = None
+    model: str | None = None
+    output: str | None = None
 
     def __post_init__(self) -> None:
+        if self.emit is None and (self.model or self.output):
+            raise WrongOption("{model} and {output} are for {emit}")
+        if self.emit is not None and self.output == "-":
+            raise WrongOption("{emit} writes to a folder, not to standard output")
         names = [str(Path(name)) for name in self.traces]
         if len(set(names)) < len(names):
             raise WrongOption("a trace is given twice")
+
+    def folder(self) -> str:
+        """The folder of `--emit`, once it is known that it can be written to."""
+        folder = self.output or f"fleet_{self.emit}"
+        if self.emit is not None:
+            check_folder(folder)
+        return folder
 
     def chosen_strategies(self) -> tuple[str, ...] | None:
         """The named strategies; None means all."""

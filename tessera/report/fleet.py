@@ -6,8 +6,10 @@ import json
 from math import inf
 
 from tessera.driver.fleet.choose_units import FleetChoice
+from tessera.driver.fleet.emit.commands import EmittedFleet
 from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.frontend.machine.quantities import format_time
+from tessera.report.fleet_start import start_json, start_lines
 from tessera.report.table import Column, Fit, fitted, right, table
 
 SCHEMA = "tessera-fleet/1"
@@ -25,8 +27,16 @@ _RIVALS = (
 )
 
 
-def fleet_text(report: FleetReport, width: int | None = None) -> str:
-    """The report, for a terminal of that width or for a file."""
+def fleet_text(
+    report: FleetReport,
+    width: int | None = None,
+    emitted: EmittedFleet | None = None,
+    folder: str = "",
+) -> str:
+    """The report, for a terminal of that width or for a file.
+
+    `emitted` is what starts the answer, written to `folder`.
+    """
     work, options = report.work, report.options
     asked = "as many as these GPUs serve" if options.demand is None else f"{options.demand:g}/s"
     lines = [
@@ -39,6 +49,8 @@ def fleet_text(report: FleetReport, width: int | None = None) -> str:
         lines += ["", *_totals(report), *_gap(report)]
         lines += ["", "beside it, with the same GPUs and limits:"]
         lines += table(_RIVALS, [_row(report, row) for row in _shown(report)], width)
+    if emitted is not None:
+        lines += ["", *start_lines(emitted, folder)]
     lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
     return "\n".join(lines) + "\n"
 
@@ -137,8 +149,8 @@ def _gpus(report: FleetReport, choice: FleetChoice) -> str:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def fleet_json(report: FleetReport) -> str:
-    """The report as JSON: schema `tessera-fleet/1`."""
+def fleet_json(report: FleetReport, emitted: EmittedFleet | None = None) -> str:
+    """The report as JSON: schema `tessera-fleet/1`. `emitted` is what starts the answer."""
     work, options = report.work, report.options
     checked = report.checked
     document = {
@@ -190,6 +202,7 @@ def fleet_json(report: FleetReport) -> str:
             for capacity in report.capacities
         ],
         "notes": list(report.notes),
+        "start": None if emitted is None else start_json(emitted),
     }
     return json.dumps(document, indent=2) + "\n"
 

@@ -65,6 +65,7 @@ PAGES = {"diff", "emit html", "report"}
 ELSEWHERE = {
     ("demo", "-o"),
     ("doctor", "-o"),
+    ("fleet", "-o"),
     ("selftest", "-o"),
     ("simulate", "--arrivals-out"),
     ("bench", "--arrivals-out"),

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+from tessera.driver.fleet.engines import EngineRole, EngineStage
 from tessera.driver.fleet.kernel_ways import kernel_ways, too_many_steps
-from tessera.driver.fleet.layer_ways import SAME_SIZES, layer_ways
+from tessera.driver.fleet.layer_ways import SAME_SIZES, all_layers, layer_ways, with_engine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import (
@@ -91,7 +92,9 @@ def _single(search: WaySearch, kind: int) -> UnitWay | None:
     if unit is None:
         return None
     places = {step.name: (0,) * len(step.ns) for step in search.model.steps}
-    return placed_way(search, SINGLE, counts, unit, places)
+    way = placed_way(search, SINGLE, counts, unit, places)
+    stage = EngineStage(kind, all_layers(search.model))
+    return None if way is None else with_engine(way, [stage])
 
 
 # --- phases ------------------------------------------------------------------------------------
@@ -137,6 +140,10 @@ def _phase(
         readers=readers * reader.lanes,
         apart=True,
         handed_ns=handed,
+        engines=(
+            *(replace(e, role=EngineRole.PROMPTS, count=readers) for e in reader.engines),
+            *(replace(e, role=EngineRole.ANSWERS, count=writers) for e in writer.engines),
+        ),
     )
 
 
@@ -212,13 +219,14 @@ def _tensor_ways(search: WaySearch) -> Iterator[UnitWay]:
                 continue
             way = tensor_way(search.model, search.offered, kind, count, search.work)
             if way is not None:
-                yield replace(
+                named = replace(
                     way,
                     strategy=TENSOR,
                     gpus=counts,
                     names=search.names(counts),
                     chunk=search.chunk,
                 )
+                yield with_engine(named, [EngineStage(kind, all_layers(search.model))], count)
 
 
 # --- tensor parallelism: what steps take ---------------------------------------------------------

@@ -6,8 +6,10 @@ In: a `WaySearch`. Out: `UnitWay`s, the best order of kinds for each group of GP
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import permutations
 
+from tessera.driver.fleet.engines import EngineStage, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT
 from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way, places_of_all
@@ -88,7 +90,33 @@ def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | No
     if cut is None:
         return None
     places = tuple(devices[at] for part, at in zip(parts, cut, strict=True) for _ in part)
-    return placed_way(search, LAYERS, counts, unit, places_of_all(search.model, places))
+    way = placed_way(search, LAYERS, counts, unit, places_of_all(search.model, places))
+    held = _layers_in(search.model.decode[-1], parts)
+    stages = [
+        EngineStage(
+            unit.kinds[device], sum(n for n, at in zip(held, cut, strict=True) if at == number)
+        )
+        for number, device in enumerate(devices)
+    ]
+    return None if way is None else with_engine(way, stages)
+
+
+def with_engine(way: UnitWay, stages: Sequence[EngineStage], tensor: int = 1) -> UnitWay:
+    """A way that is one engine."""
+    engine = UnitEngine(stages=tuple(stages), tensor=tensor, lanes=way.lanes, rows=way.rows)
+    return replace(way, engines=(engine,))
+
+
+def all_layers(model: ServedModel) -> int:
+    """The layers of a model that keep states."""
+    step = model.decode[-1]
+    return sum(_layers_in(step, _segments(step)))
+
+
+def _layers_in(step: ModelStep, parts: Sequence[Sequence[int]]) -> list[int]:
+    """The layers of each segment: one if it has states, since those of a layer share steps."""
+    users = {user for users in step.users(Role.STATE).values() for user in users}
+    return [int(any(n in users for n in part)) for part in parts]
 
 
 def _segments(step: ModelStep) -> list[list[int]]:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import inf
 
+from tessera.driver.fleet.engines import UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered, part_of_machine
 from tessera.driver.fleet.workload import Workload
@@ -68,7 +69,8 @@ class UnitWay:
     `gpus` counts them by kind. `lanes` batches are under way side by side, each with up to `rows`
     sequences and caches for `cache_tokens` tokens. `apart`: prompts are read on other GPUs than
     answers are made; then `decode` and `prefill` are of one GPU (or part) each, of which there are
-    `lanes` and `readers`, and `handed_ns` is what moving the cache of a prompt takes.
+    `lanes` and `readers`, and `handed_ns` is what moving the cache of a prompt takes. `engines` are
+    what a serving system starts for it.
     """
 
     strategy: str
@@ -84,6 +86,7 @@ class UnitWay:
     readers: int = 1
     handed_ns: float = 0.0
     note: str = ""
+    engines: tuple[UnitEngine, ...] = ()
 
     def prefill_at(self, tokens: float) -> Taken:
         """The time of a prefill step by its tokens; never less than that of a decode step."""
