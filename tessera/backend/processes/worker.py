@@ -2,6 +2,10 @@
 
 In: descriptors of the pipe to the host, of the pipes to the other devices, and of the shared
 memory. The process ends with the host.
+
+A device learns from a pipe, not from a word in the shared memory, that a transfer has arrived: a
+process that waits has to be woken, and one that watched a word would take a core. The message has
+the number of the request, which a backend gets once, so a late one concerns no later request.
 """
 
 from __future__ import annotations

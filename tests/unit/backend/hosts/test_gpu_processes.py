@@ -18,6 +18,7 @@ from tessera.backend.service import BackendOptions
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.backends import _by_number
 from tessera.driver.run.runtime import Runtime
+from tests.gpu.test_deaths import checked
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.fake_gpu_python import assert_bytes_of_one_device, fake_gpu_python
 from tests.helpers.host_runs import backends_of, fault_of, hosts_file, random_plan
@@ -57,6 +58,15 @@ def test_bytes_and_a_process_that_is_killed(tmp_path: Path, hosts: str) -> None:
     processes |= {f"new {device}": link.process for device, link in again._links.items()}
     runtime.close(wait=False)
     assert all(process.poll() is not None for process in processes.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [(), ("--far",)])
+def test_what_is_tried_on_a_gpu(way: tuple[str, ...]) -> None:
+    """`tests/gpu/test_deaths.py` on a stand-in: processes die and are started again."""
+    seen = checked("deaths", "--count", "4", "--stand-in", *way, limit_s=900)
+    assert sum(seen.values()) == 4
+    assert seen["fault, fault"] == 1
 
 
 def test_a_gpu_that_is_not_there_is_named() -> None:
