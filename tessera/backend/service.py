@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -35,7 +36,7 @@ import numpy.typing as npt
 from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.launch_program import LoweredReplica, Queue
+from tessera.ir.plan.launch_program import LoweredReplica, Queue, TransferId
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import BufferId, LaunchId, Program
 
@@ -210,12 +211,21 @@ class Request:
     in_place: InPlace = field(default_factory=dict)
 
 
+class EventKind(StrEnum):
+    """What a queue does in an event; of several at a time, the first one here counts."""
+
+    COMPUTING = "computing"
+    MOVING = "moving"
+    WAITING = "waiting"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """An operation that took place. Times are nanoseconds of one clock for all devices.
 
     `name` is the displayed name: a kernel's name, `memset`, `send x to b`. `bytes` is the number of
-    bytes moved to or from `peer`, which is a device or the host.
+    bytes moved to or from `peer`, which is a device or the host, by the transfer with the number
+    `transfer`. With `is_wait` it is the time before that, in which an end waits.
     """
 
     device: str
@@ -228,6 +238,16 @@ class TimelineEvent:
     step: LaunchId | None = None
     bytes: int = 0
     peer: str = ""
+    transfer: TransferId | None = None
+    is_wait: bool = False
+
+    @property
+    def kind(self) -> EventKind:
+        """What the queue does in it."""
+        if self.is_wait:
+            return EventKind.WAITING
+        computes = self.queue is Queue.COMPUTE and self.transfer is None
+        return EventKind.COMPUTING if computes else EventKind.MOVING
 
 
 @dataclass(slots=True, kw_only=True)

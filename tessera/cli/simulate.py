@@ -22,6 +22,7 @@ from tessera.ir.options import WrongOption
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
+    from tessera.driver.waiting import TimeByPlace
     from tessera.simulation.options import SimulateOptions
     from tessera.simulation.report import SimulationReport
 
@@ -109,9 +110,9 @@ def simulate(messages: Messages, given: Typed) -> int:
     options = command.complete(given.record(SimulateOptions))
     with Progress(messages, f"simulating {command.file}") as shown:
         report = follow(command.file, options, shown.hear)
-    written = _write_timeline(command, report)
-    as_text = simulation_text(report, written, page_width())
-    write_text(simulation_json(report) if command.as_json else as_text)
+    written, spent = _write_timeline(command, report)
+    as_text = simulation_text(report, written, page_width(), spent)
+    write_text(simulation_json(report, spent) if command.as_json else as_text)
     return 0
 
 
@@ -167,13 +168,19 @@ def _simulate_text(messages: Messages, given: Typed, command: SimulateCommand) -
     return 0
 
 
-def _write_timeline(command: SimulateCommand, report: SimulationReport) -> tuple[str, ...]:
+def _write_timeline(
+    command: SimulateCommand, report: SimulationReport
+) -> tuple[tuple[str, ...], TimeByPlace | None]:
     if command.timeline_file is None:
-        return ()
+        return (), None
     from tessera.driver.simulated_timeline import timeline_events
     from tessera.driver.timeline import write_events
+    from tessera.driver.waiting import time_by_place
 
     replicas = report.replicas
     devices = list(dict.fromkeys(d for replica in replicas for d in replica.lowered.devices))
-    write_events(timeline_events(report), devices, command.timeline_file)
-    return (command.timeline_file,)
+    events = timeline_events(report)
+    write_events(events, devices, command.timeline_file)
+    first = min((event.start_ns for event in events), default=0)
+    whole_ns = max((event.end_ns for event in events), default=0) - first
+    return (command.timeline_file,), time_by_place(events, devices, whole_ns)

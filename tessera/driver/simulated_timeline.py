@@ -2,16 +2,19 @@
 
 In: a `SimulationReport` that kept the operations of every device. Out: `TimelineEvent`s, which
 `driver.timeline` writes. A transfer is on the out queue of its source and on the in queue of its
-target while its bytes are on their way; time that it takes of the devices themselves is on their
-compute queues.
+target while its bytes are on their way, and waits there before that and for the latency of the
+link; time that it takes of the devices themselves is on their compute queues.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tessera.backend.service import TimelineEvent
 from tessera.driver.traces import read_planned
+from tessera.driver.waiting import waits_of
 from tessera.ir.plan.division import StepPart
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
 from tessera.ir.plan.plan import parts_of_placed
@@ -26,13 +29,21 @@ def timeline_events(
     report: SimulationReport, programs: Sequence[Program] = ()
 ) -> list[TimelineEvent]:
     """The events of every device; `programs` are the plan's, if they are read already."""
-    return list(_Events(report, programs).make())
+    by_request: dict[tuple[int, int, int], list[TimelineEvent]] = defaultdict(list)
+    for busy, event in _Events(report, programs).make():
+        by_request[busy.replica, busy.trace, busy.request].append(event)
+    lowered = [{own.trace: own for own in replica.lowered.traces} for replica in report.replicas]
+    return [
+        event
+        for (replica, trace, _), own in by_request.items()
+        for event in (*own, *waits_of(own, lowered[replica][trace]))
+    ]
 
 
 class _Events:
     def __init__(self, report: SimulationReport, programs: Sequence[Program]) -> None:
         self._works = work_of(report.replicas, report.hardware)
-        self._replicas = report.replicas
+        self._replicas, self._paths = report.replicas, report.hardware.paths
         self._timeline = (report.served or report.full).traffic.timeline
         self._planned = report.plan.traces
         self._known: dict[tuple[int, int], Mapping[int, StepPart]] = {}
@@ -44,27 +55,36 @@ class _Events:
             for replica in report.replicas
         ]
 
-    def make(self) -> Iterator[TimelineEvent]:
+    def make(self) -> Iterator[tuple[Busy, TimelineEvent]]:
         for busy in self._timeline:
             node = self._works[busy.replica][busy.trace].nodes[busy.node]
             if node.kind == WIRE:
-                yield from self._wire(busy, node)
+                yield from ((busy, event) for event in self._wire(busy, node))
             else:
-                yield self._compute(busy, node)
+                yield busy, self._compute(busy, node)
 
     def _wire(self, busy: Busy, node: WorkNode) -> Iterator[TimelineEvent]:
         transfer = self._transfers[busy.replica][busy.trace][node.transfer]
         name = self._buffer(busy, transfer)
-        if transfer.source != HOST:
-            text = f"send {name} to {transfer.target}"
-            yield self._event(
-                busy, transfer.source, Queue.OUT, text, bytes=transfer.size, peer=transfer.target
-            )
-        if transfer.target != HOST:
-            text = f"receive {name} from {transfer.source}"
-            yield self._event(
-                busy, transfer.target, Queue.IN, text, bytes=transfer.size, peer=transfer.source
-            )
+        late_ns = self._paths[transfer.source, transfer.target].latency_ns
+        ends = (
+            (transfer.source, Queue.OUT, f"send {name} to {transfer.target}", node.delay_ns),
+            (transfer.target, Queue.IN, f"receive {name} from {transfer.source}", late_ns),
+        )
+        for (device, queue, text, after_ns), (peer, *_) in zip(ends, reversed(ends), strict=True):
+            if device == HOST:
+                continue
+            event = self._event(busy, device, queue, text, transfer=transfer, peer=peer)
+            yield event
+            if after_ns > 0 and peer != HOST:
+                yield replace(
+                    event,
+                    name=f"wait for the link: {text}",
+                    start_ns=event.end_ns,
+                    end_ns=round(busy.end_ns + after_ns),
+                    bytes=0,
+                    is_wait=True,
+                )
 
     def _compute(self, busy: Busy, node: WorkNode) -> TimelineEvent:
         device = busy.place[0]
@@ -76,7 +96,7 @@ class _Events:
             return self._event(busy, device, Queue.COMPUTE, "fill")
         transfer = self._transfers[busy.replica][busy.trace][node.transfer]
         text = f"start or end of the transfer of {self._buffer(busy, transfer)}"
-        return self._event(busy, device, Queue.COMPUTE, text)
+        return self._event(busy, device, Queue.COMPUTE, text, transfer=transfer)
 
     def _parts(self, busy: Busy) -> Mapping[int, StepPart]:
         """What the steps of a trace are of the trace as it was read."""
@@ -99,7 +119,7 @@ class _Events:
         name: str,
         *,
         step: LaunchId | None = None,
-        bytes: int = 0,
+        transfer: Transfer | None = None,
         peer: str = "",
     ) -> TimelineEvent:
         return TimelineEvent(
@@ -111,6 +131,7 @@ class _Events:
             start_ns=round(busy.start_ns),
             end_ns=round(busy.end_ns),
             step=step,
-            bytes=bytes,
+            bytes=0 if transfer is None or not peer else transfer.size,
             peer=peer,
+            transfer=None if transfer is None else transfer.id,
         )

@@ -2,7 +2,8 @@
 
 In: events, of a run or of a simulation. Out: JSON of the trace event format, or a file of it. A
 device is a process there, and a queue is a thread; if operations of one queue overlap (queues of
-different slots), the queue has further rows. Times are microseconds from the first event.
+different slots), the queue has further rows. Times are microseconds from the first event. The
+category of an event is its kind; waiting is gray.
 """
 
 from __future__ import annotations
@@ -65,10 +66,12 @@ def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> _Row
         about["bytes"] = event.bytes
     if event.peer:
         about["peer"] = event.peer
+    color = {"cname": "grey"} if event.is_wait else {}
     return {
         "ph": "X",
         "name": event.name,
-        "cat": event.queue.value,
+        "cat": event.kind.value,
+        **color,
         "pid": process,
         "tid": thread,
         "ts": (event.start_ns - origin) / 1000,

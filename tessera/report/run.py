@@ -12,6 +12,7 @@ from tessera.driver.run.outcome import Figures, Outcome
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
+from tessera.report.spent import time_json, time_text
 from tessera.report.table import Column, Fit, amount, fitted, table
 
 _FIELDS = (Column(least=12), Column(fit=Fit.WRAP))
@@ -74,6 +75,7 @@ def _figure_rows(outcome: Outcome, figures: Figures) -> list[tuple[str, str]]:
     if figures.hidden is not None:
         spent = format_time(figures.transfer_ns)
         rows.append(("transfers", f"{spent}, {figures.hidden:.0%} behind compute"))
+        rows.append(("time", time_text(figures.time)))
     if figures.command_s >= _WORTH_SAYING_S:
         spent = format_time(figures.command_s * 1e9)
         rows.append(("command", f"{spent} for inputs and digests, in none of these figures"))
@@ -130,6 +132,7 @@ def run_json(outcome: Outcome, verdict: Verdict | None) -> str:
         "bytes_to_host": figures.bytes_to_host,
         "transfer_ns": figures.transfer_ns,
         "transfer_hidden": figures.hidden,
+        "time": time_json(figures.time),
         "outputs": _outputs(outcome),
         "states": [dict(digests_of(states)) for states in outcome.states or ()],
         "verified": None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from tessera.driver.waiting import TimeByPlace
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.plan_digest import plan_digest
 from tessera.report.diagnostics import safe
+from tessera.report.spent import shares_text, time_json
 from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.simulation.report import (
     Claim,
@@ -29,7 +31,10 @@ _LEAST_SHOWN = 0.0005
 
 
 def simulation_text(
-    report: SimulationReport, written: Sequence[str] = (), width: int | None = None
+    report: SimulationReport,
+    written: Sequence[str] = (),
+    width: int | None = None,
+    spent: TimeByPlace | None = None,
 ) -> str:
     """The report, for a terminal of that width or for a file."""
     lines = [_title(report), *table(_FIELDS, _figures(report), width)]
@@ -57,6 +62,9 @@ def simulation_text(
     if claims:
         lines += ["", *table(_CLAIMS, claims, width)]
     lines += _busy_lines(report, width)
+    if spent is not None:
+        shares = [(name, shares_text(own)) for name, (own, _) in spent.items()]
+        lines += ["time of devices in the timeline:", *table(_FIELDS, shares, width)]
     lines += [f"wrote {safe(path)}" for path in written]
     return fitted("\n".join(lines) + "\n", width)
 
@@ -176,7 +184,7 @@ def _rows(shares: Mapping[str, float]) -> list[tuple[str, str]]:
 # --- JSON ----------------------------------------------------------------------------------------
 
 
-def simulation_json(report: SimulationReport) -> str:
+def simulation_json(report: SimulationReport, spent: TimeByPlace | None = None) -> str:
     """The report for a program."""
     arrivals, options = report.arrivals, report.options
     value = {
@@ -202,6 +210,7 @@ def simulation_json(report: SimulationReport) -> str:
             "requests_per_s": asked_rate(report),
         },
         "served": None if report.served is None else _served_json(report, report.served),
+        "time": None if spent is None else time_json(spent),
         "claims": [_claim_json(claim) for claim in report.claims()],
         "noise": [
             {

@@ -336,7 +336,7 @@ class Enqueuer:
             if name in self._in_place:
                 fetch = partial(self._fetch, device, portion, place)
                 text = f"receive {name} in place"
-                self.writer.timing(device, queue, text, fetch, moved=transfer.size, peer=HOST)
+                self.writer.timing(device, queue, text, fetch, moved=transfer, peer=HOST)
                 return
         else:
             place = self.writer.address(transfer.source, portion.buffer)
@@ -345,7 +345,7 @@ class Enqueuer:
         copy = partial(
             self.parts.links.copy_ranges, self.writer, device, queue, target, source, portion.bytes
         )
-        self.writer.timing(device, queue, text, copy, moved=transfer.size, peer=HOST)
+        self.writer.timing(device, queue, text, copy, moved=transfer, peer=HOST)
 
     def _fetch(self, device: str, portion: Portion, target: int) -> None:
         word = self.buffers.words[portion.buffer]

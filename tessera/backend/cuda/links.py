@@ -99,7 +99,7 @@ class Links:
             work = partial(self._direct_copy, writer, transfer)
         else:
             work = partial(self._staged_copy, writer, transfer)
-        writer.timing(source, Queue.OUT, send, work, moved=transfer.size, peer=target)
+        writer.timing(source, Queue.OUT, send, work, moved=transfer, peer=target)
         writer.timed_too(target, Queue.IN, receive, source)
         arrived = self._streams.event(source, ("arrived", slot, int(transfer.id)))
         writer.record(source, Queue.OUT, arrived)
@@ -115,7 +115,7 @@ class Links:
             ends, key=lambda end: end[:2] != writer.copying(transfer)
         )
         work = partial(self._direct_copy, writer, transfer)
-        writer.timing(device, queue, text, work, moved=transfer.size, peer=peer)
+        writer.timing(device, queue, text, work, moved=transfer, peer=peer)
         writer.timed_too(peer, other, same, device)
 
     def _move_half(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
@@ -124,10 +124,12 @@ class Links:
         if source in self._devices:
             self._turn(writer, transfer)
             work, text = partial(self._leave, writer, transfer), f"send {name} to {target}"
-            writer.timing(source, Queue.OUT, text, work, moved=transfer.size, peer=target)
+            writer.timing(source, Queue.OUT, text, work, moved=transfer, peer=target)
         else:
-            work, text = partial(self._arrive, writer, transfer), f"receive {name} from {source}"
-            writer.timing(target, Queue.IN, text, work, moved=transfer.size, peer=source)
+            place = self._wait_for_bytes(writer, transfer)
+            work = partial(self._pack, writer, target, Queue.IN, place, transfer.portions)
+            text = f"receive {name} from {source}"
+            writer.timing(target, Queue.IN, text, work, moved=transfer, peer=source)
 
     def _leave(self, writer: TapeWriter, transfer: Transfer) -> None:
         assert self._ways is not None
@@ -138,13 +140,14 @@ class Links:
         number = self._ways.number(writer.trace, writer.slot)
         writer.word(device, Queue.OUT, "cuStreamWriteValue32", word, number)
 
-    def _arrive(self, writer: TapeWriter, transfer: Transfer) -> None:
+    def _wait_for_bytes(self, writer: TapeWriter, transfer: Transfer) -> int:
+        """Let the target wait for the bytes of another process; returns their place."""
         assert self._ways is not None
-        device = transfer.target
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
         number = self._ways.number(writer.trace, writer.slot)
-        writer.word(device, Queue.IN, "cuStreamWaitValue32", word, number)
-        self._pack(writer, device, Queue.IN, place, transfer.portions)
+        writer.word(transfer.target, Queue.IN, "cuStreamWaitValue32", word, number)
+        writer.waited(transfer.target, Queue.IN)
+        return place
 
     def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         self._delay(writer, transfer)
@@ -221,6 +224,7 @@ class Links:
         wait_ns = round(min(transfer.size / self._rate, LONGEST_S) * 1e9)
         arguments = (self._free_at[pair], wait_ns, self._ends[key])
         writer.launch_helper(writer.copying(transfer), "link_turn", arguments)
+        writer.waited(*writer.copying(transfer))
 
     def _delay(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Wait for the time that the bytes take on a throttled link."""

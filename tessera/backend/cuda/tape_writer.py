@@ -118,7 +118,11 @@ class TapeWriter:
         if queue is Queue.COMPUTE:
             self.end_row(device)
         self.call(device, "cuStreamWaitEvent", stream, event, 0)
-        self._last[device, queue] = None
+        self.waited(device, queue)
+
+    def waited(self, device: str, queue: Queue) -> None:
+        """Note that a queue may have waited: what follows begins with a stamp of its own."""
+        self._last[device, self._queue(queue)] = None
 
     def word(self, device: str, queue: Queue, name: str, word: int, number: list[int]) -> None:
         """Add a write of a word, or a wait for it, with the number that a request has when it runs.
@@ -162,15 +166,16 @@ class TapeWriter:
         work: Callable[[], None],
         *,
         step: Work | None = None,
-        moved: int = 0,
+        moved: Transfer | None = None,
         peer: str = "",
     ) -> None:
         """Add some work, between two stamps if there is a timeline."""
+        size = 0 if moved is None else moved.size
         if not self.around.options.timeline:
             work()
             return
         if self.around.options.rows and peer in ("", HOST):
-            self._in_row(device, queue, name, work, moved, peer)
+            self._in_row(device, queue, name, work, size, peer)
             return
         own = device, self._queue(queue)
         if own[1] is Queue.COMPUTE:
@@ -189,13 +194,14 @@ class TapeWriter:
             start=start,
             end=end,
             step=None if step is None else step.id,
-            bytes=moved,
+            bytes=size,
             peer=peer,
+            transfer=None if moved is None else moved.id,
         )
         self.timed.append(timed)
 
     def _in_row(
-        self, device: str, queue: Queue, name: str, work: Callable[[], None], moved: int, peer: str
+        self, device: str, queue: Queue, name: str, work: Callable[[], None], size: int, peer: str
     ) -> None:
         """Add some work without a stamp after it; a row of steps has one stamp before it."""
         if peer == HOST:
@@ -207,7 +213,7 @@ class TapeWriter:
                     clock=device,
                     start=0,
                     end=0,
-                    bytes=moved,
+                    bytes=size,
                     peer=peer,
                 )
             )

@@ -23,7 +23,7 @@ from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.streams import Streams
 from tessera.backend.cuda.targets import OpenDevice
 from tessera.backend.service import TimelineEvent
-from tessera.ir.plan.launch_program import Queue
+from tessera.ir.plan.launch_program import Queue, TransferId
 from tessera.ir.program.program import LaunchId
 
 Words = npt.NDArray[np.uint64]
@@ -42,6 +42,7 @@ class Timed:
     step: LaunchId | None = None
     bytes: int = 0
     peer: str = ""
+    transfer: TransferId | None = None
 
 
 class Stamps:
@@ -100,6 +101,7 @@ class Clock:
                 step=timed.step,
                 bytes=timed.bytes,
                 peer=timed.peer,
+                transfer=timed.transfer,
             )
             for timed in operations
         ]

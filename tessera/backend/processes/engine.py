@@ -188,7 +188,8 @@ class DeviceEngine:
         """Run a task; the fault of a launch names its place."""
         started = time.monotonic_ns()
         visit, seat = task.visit, task.visit.seat
-        name, size, peer = "", 0, ""
+        name, peer = "", ""
+        moved: Transfer | None = None
         match task.operation:
             case Run(step):
                 name = self._step(visit, self._work[seat.trace][step])
@@ -198,27 +199,20 @@ class DeviceEngine:
             case Free(buffer):
                 self.arena.free(seat, buffer)
                 name = f"free {self._name(seat, buffer)}"
-            case Send(number):
-                transfer = self._transfers[seat.trace][number]
-                self._send(visit, transfer)
-                size, peer = transfer.size, transfer.target
-                name = f"send {self._names(seat, transfer)} to {peer}"
-            case Receive(number):
-                transfer = self._transfers[seat.trace][number]
-                self._receive(visit, transfer)
-                size, peer = transfer.size, transfer.source
-                name = f"receive {self._names(seat, transfer)} from {peer}"
-            case Put(number, landing):
-                transfer = self._transfers[seat.trace][number]
-                visit.held.add(landing)
-                self._send(visit, transfer, landing)
-                size, peer = transfer.size, transfer.target
-                name = f"put {self._names(seat, transfer)} to {peer}"
-            case AwaitPut(number, landing):
-                transfer = self._transfers[seat.trace][number]
-                self._receive(visit, transfer, landing)
-                size, peer = transfer.size, transfer.source
-                name = f"wait for {self._names(seat, transfer)} from {peer}"
+            case Send(number) | Put(number):
+                moved = self._transfers[seat.trace][number]
+                landing = None if isinstance(task.operation, Send) else task.operation.landing
+                if landing is not None:
+                    visit.held.add(landing)
+                self._send(visit, moved, landing)
+                peer = moved.target
+                name = f"send {self._names(seat, moved)} to {peer}"
+            case Receive(number) | AwaitPut(number):
+                moved = self._transfers[seat.trace][number]
+                landing = None if isinstance(task.operation, Receive) else task.operation.landing
+                self._receive(visit, moved, landing)
+                peer = moved.source
+                name = f"receive {self._names(seat, moved)} from {peer}"
             case Credit(landing):
                 self.exchange.credit(visit.number, self._landings[landing])
                 peer = self._landings[landing].source
@@ -236,9 +230,10 @@ class DeviceEngine:
                 name=name,
                 start_ns=started,
                 end_ns=time.monotonic_ns(),
-                bytes=size,
+                bytes=0 if moved is None else moved.size,
                 peer=peer,
                 step=task.operation.step if isinstance(task.operation, Run) else None,
+                transfer=None if moved is None else moved.id,
             )
         )
 

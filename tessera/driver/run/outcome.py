@@ -2,7 +2,8 @@
 
 In: completions. Out: `Outcome` and `Figures`. Busy time is the union of the operations of a
 device's compute queue. A transfer is hidden while the device at its end (the source of a send, the
-target of a receive) computes. Transfers from and to the host count in bytes, not in time.
+target of a receive) computes. Transfers from and to the host count in bytes, not in time, except
+in `time`, where every moment of a device counts once (`driver.waiting`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tessera.backend.known_backends import BackendName
-from tessera.backend.service import Bytes, Completion, TimelineEvent
+from tessera.backend.service import Bytes, Completion, EventKind, TimelineEvent
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.digests import Sums
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.driver.run.schedule import Turn
+from tessera.driver.waiting import TimeByPlace, time_by_place, waits_of
 from tessera.ir.notebook import frame_of
 from tessera.ir.plan.launch_program import HOST, Queue
 
@@ -32,7 +34,8 @@ class Figures:
 
     Between batches of requests the devices wait for the command, which makes inputs: no figure
     includes that time. `command_s` is the time in seconds that the command took for inputs and
-    digests. `hidden` is a share, None if nothing moved between devices.
+    digests. `hidden` is a share, None if nothing moved between devices. `time` says how devices,
+    and each of their queues, spent theirs.
     """
 
     seconds: float
@@ -45,6 +48,7 @@ class Figures:
     bytes_to_host: int
     transfer_ns: int
     hidden: float | None
+    time: TimeByPlace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +94,17 @@ class Outcome:
         return frame_of(rows, columns)
 
     def events(self) -> list[TimelineEvent]:
-        """All events, by time."""
+        """All events, with the waits before transfers, by time."""
+        programs = [
+            {lowered.trace: lowered for lowered in replica.lowered.traces}
+            for replica in self.opened.replicas
+            for _ in range(replica.lowered.lanes)
+        ]
         events = [event for completion in self.done.values() for event in completion.events]
+        for turn in self.turns:
+            if turn.request in self.done:
+                lowered = programs[turn.sequence][turn.trace]
+                events += waits_of(self.done[turn.request].events, lowered)
         return sorted(events, key=lambda event: (event.start_ns, event.device, event.queue.value))
 
     def _waited_ns(self) -> int:
@@ -110,7 +123,7 @@ class Outcome:
         first = min((event.start_ns for event in events), default=0)
         last = max((event.end_ns for event in events), default=0) - waited_ns
         computing = spans_by_device(e for e in events if e.queue is Queue.COMPUTE)
-        moving = spans_by_device(e for e in events if e.queue is not Queue.COMPUTE and _between(e))
+        moving = spans_by_device(e for e in events if e.kind is EventKind.MOVING and _between(e))
         moved = sum(map(total, moving.values()))
         covered = sum(
             total(overlap(spans, computing.get(device, []))) for device, spans in moving.items()
@@ -135,6 +148,7 @@ class Outcome:
             bytes_to_host=sum(e.bytes for e in events if e.queue is Queue.OUT and not _between(e)),
             transfer_ns=moved,
             hidden=covered / moved if moved else None,
+            time=time_by_place(events, dict.fromkeys(devices), last - first),
         )
 
 

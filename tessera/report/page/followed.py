@@ -147,6 +147,7 @@ def _period(found: SimulationReport, programs: Sequence[Program]) -> GivenTimeli
                 step=-1 if event.step is None else int(event.step),
                 bytes=event.bytes,
                 peer=event.peer,
+                kind=event.kind,
             )
         )
     return GivenTimeline(name="one period", devices=tuple(devices), spans=tuple(spans))

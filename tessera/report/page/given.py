@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tessera.backend.service import EventKind
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.costs import Costs, Profile
 from tessera.ir.plan.machine import Machine
@@ -73,6 +74,7 @@ class TimelineSpan:
     step: int
     bytes: int
     peer: str = ""
+    kind: EventKind = EventKind.COMPUTING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from tessera.backend.service import EventKind
 from tessera.diagnostics import TesseraError
 from tessera.output import Kind, mark
 from tessera.report.page.given import GivenTimeline, TimelineSpan
@@ -67,7 +68,15 @@ def _span(
         step=_whole(about.get("step"), -1),
         bytes=_whole(about.get("bytes"), 0),
         peer=str(about.get("peer", "")),
+        kind=_kind(row.get("cat"), queue),
     )
+
+
+def _kind(category: object, queue: str) -> EventKind:
+    """The kind of an event; former files have its queue there, and no waiting."""
+    if category in [*EventKind]:
+        return EventKind(str(category))
+    return EventKind.COMPUTING if queue == "compute" else EventKind.MOVING
 
 
 def _is_time(value: object) -> bool:

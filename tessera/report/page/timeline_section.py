@@ -1,9 +1,10 @@
 """Sections that draw timelines: of one period, of a simulation, of a run.
 
 In: a `GivenTimeline`. Out: a `PageSection` of columns. Transfers are joined to what they came from
-and went to: a launch, the send, the receive, a launch. Gaps of a compute queue say what it waited
-for, as far as the timeline shows that. If there are very many spans, those too short to be seen are
-merged.
+and went to: a launch, the send, the receive, a launch. Time in which an end of a transfer waits is
+a span of its own; sums say how each device spent its time. Gaps of a compute queue say what it
+waited for, as far as the timeline shows that. If there are very many spans, those too short to be
+seen are merged.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
+from tessera.backend.service import EventKind
+from tessera.driver.waiting import Piece, time_spent
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.page.given import GivenTimeline, TimelineSpan
 from tessera.report.page.graph_section import NumberedTable
@@ -20,6 +23,7 @@ from tessera.report.page.model import PageSection
 from tessera.report.page.timeline_file import QUEUES
 
 MOST_SPANS = 40_000
+_KINDS = tuple(EventKind)
 _MOST_JOINS = 20_000
 _MOST_GAPS = 4_000
 _LEAST_GAP = 0.004
@@ -36,9 +40,10 @@ def timeline_section(
     places = sorted({(s.device, s.queue, s.row) for s in kept}, key=_Rank(timeline.devices))
     row_of = {place: index for index, place in enumerate(places)}
     names, reasons = NumberedTable(), NumberedTable()
+    done = [span for span in spans if span.kind is not EventKind.WAITING]
     gaps = [
         [row_of[row], round(start), round(stop), reasons.number(why)]
-        for row, start, stop, why in _gaps(spans, end)
+        for row, start, stop, why in _gaps(done, end)
         if row in row_of
     ]
     data = {
@@ -55,13 +60,24 @@ def timeline_section(
             "request": [s.request for s in kept],
             "step": [s.step for s in kept],
             "bytes": [s.bytes for s in kept],
+            "kind": [_KINDS.index(s.kind) for s in kept],
         },
+        "spent": _spent(timeline, end),
         "joins": joins[:_MOST_JOINS],
         "gaps": gaps[:_MOST_GAPS],
         "reasons": reasons.values,
         "merged": len(spans) - len(kept),
     }
     return PageSection(kind="timeline", id=f"timeline-{number}", title=title, data=data, note=note)
+
+
+def _spent(timeline: GivenTimeline, end: float) -> list[list[object]]:
+    """Rows of a device and its time computing, moving, waiting and idle."""
+    pieces: dict[str, list[Piece]] = {device: [] for device in timeline.devices}
+    for span in timeline.spans:
+        pieces[span.device].append((span.kind, span.start_ns, span.end_ns))
+    sums = {device: time_spent(own, end) for device, own in pieces.items()}
+    return [[device, *map(round, astuple(own))] for device, own in sums.items()]
 
 
 def _headline(timeline: GivenTimeline, end: float) -> str:
@@ -86,9 +102,9 @@ def _merged(spans: Sequence[TimelineSpan], end: float) -> list[TimelineSpan]:
     """The spans; neighbours that are too short to be told apart become one."""
     if len(spans) <= MOST_SPANS:
         return list(spans)
-    rows: dict[tuple[str, str, int], list[TimelineSpan]] = defaultdict(list)
+    rows: dict[tuple[str, str, int, EventKind], list[TimelineSpan]] = defaultdict(list)
     for span in spans:
-        rows[span.device, span.queue, span.row].append(span)
+        rows[span.device, span.queue, span.row, span.kind].append(span)
     least = end * len(rows) / MOST_SPANS
     found: list[TimelineSpan] = []
     for own in rows.values():
@@ -119,9 +135,11 @@ def _joins(spans: Sequence[TimelineSpan]) -> Iterator[list[int]]:
     computing = _Computing(spans)
     receives: dict[tuple[int, str, str, str], list[int]] = defaultdict(list)
     for index, span in enumerate(spans):
-        if span.queue == "in":
+        if span.queue == "in" and span.kind is EventKind.MOVING:
             receives[span.request, span.peer, span.device, _moved(span)].append(index)
     for index, span in enumerate(spans):
+        if span.kind is EventKind.WAITING:
+            continue
         if span.queue == "out":
             before = computing.last_before(span)
             if before is not None:

@@ -261,6 +261,10 @@ def test_the_timeline_has_what_the_devices_did() -> None:
     assert {(event.device, event.step) for event in steps} == {("a", 0), ("b", 1)}
     assert {event.name for event in steps} == {"m.doze"}
     assert all(event.end_ns - event.start_ns == STEP_NS for event in steps)
+    late = [e for e in events if e.name == "wait for the link: receive h from a"]
+    latency = next(p.latency_ns for p in report.plan.paths if (p.source, p.target) == ("a", "b"))
+    assert [(e.end_ns - e.start_ns, e.is_wait) for e in late] == [(latency, True)] * 3
+    events = [event for event in events if not event.is_wait]
     sends = [e for e in events if e.queue is Queue.OUT and e.device == "a"]
     assert [(e.name, e.bytes, e.peer) for e in sends] == [("send h to b", 4, "b")] * 3
     receives = [e for e in events if e.queue is Queue.IN and e.device == "b"]

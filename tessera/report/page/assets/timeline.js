@@ -138,9 +138,10 @@ T.Timeline = class {
         const x = this.x(start), right = this.x(end);
         if (right < done + 0.4) continue; // nothing new would be seen
         const wide = Math.max(0.8, right - x - (right - x > 3 ? 0.8 : 0));
-        pen.fillRect(x, y, wide, high);
+        if (spans.kind[span] === 2) this.hatch(pen, x, y, wide, high);
+        else pen.fillRect(x, y, wide, high);
         done = x + wide;
-        if (wide > 44) texts.push([span, Math.max(x, this.label), x + wide]);
+        if (wide > 44 && spans.kind[span] !== 2) texts.push([span, Math.max(x, this.label), x + wide]);
       }
       pen.globalAlpha = 1;
       pen.fillStyle = css.surface;
@@ -149,6 +150,17 @@ T.Timeline = class {
         if (room > 4) pen.fillText(T.short(this.data.names[spans.name[span]].replace(/^m\d+\./, ""), room), x + 4, y + high / 2 + 0.5);
       }
     });
+  }
+  hatch(pen, x, y, wide, high) { // waiting: lines, nothing filled
+    const from = Math.max(x, this.label), to = Math.min(x + wide, this.canvas.clientWidth);
+    pen.save();
+    pen.strokeStyle = pen.fillStyle; pen.lineWidth = 1;
+    pen.beginPath(); pen.rect(from, y, to - from, high); pen.clip();
+    pen.strokeRect(x + 0.5, y + 0.5, Math.max(0, wide - 1), high - 1);
+    pen.beginPath();
+    for (let at = from - high; at < to; at += 5) { pen.moveTo(at, y + high); pen.lineTo(at + high, y); }
+    pen.stroke();
+    pen.restore();
   }
   middle(span) { return [this.x(this.data.spans.start[span]), this.x(this.data.spans.start[span] + this.data.spans.ns[span]), this.head + this.data.spans.row[span] * this.rowHigh + this.rowHigh / 2]; }
   drawJoins(pen, css) {
@@ -175,6 +187,10 @@ T.kinds.timeline = (data) => {
   const table = idle.length ? T.el("details", {}, T.el("summary", { text: `Why devices were idle: ${T.count(idle.length)} gaps` }), T.el("div", { class: "card" }, T.table([
     { title: "Device", of: (row) => row[0], key: (row) => row[0] }, { title: "From", right: true, of: (row) => T.time(row[1]), key: (row) => row[1] },
     { title: "For", right: true, of: (row) => T.time(row[2]), key: (row) => row[2] }, { title: "Why", of: (row) => T.words(row[3]), key: (row) => row[3] }], idle, { size: 10, caption: "Gaps" }))) : null;
-  return [T.el("p", { class: "muted", text: data.headline }), tools, line.element,
+  const legend = T.el("p", { class: "small muted legend" }, ...[["computing", "full"], ["moving", "half"], ["waiting", "lines"], ["idle", "none"]].flatMap(([name, look]) => [T.el("span", { class: "swatch " + look, "aria-hidden": "true" }), T.el("span", { text: name })]));
+  const share = (row, at) => `${T.time(row[at])} (${Math.round((100 * row[at]) / (data.end || 1))}%)`;
+  const spent = T.el("div", { class: "card" }, T.table([{ title: "Device", of: (row) => row[0], key: (row) => row[0] },
+    ...["Computing", "Moving", "Waiting", "Idle"].map((title, at) => ({ title, right: true, of: (row) => share(row, at + 1), key: (row) => row[at + 1] }))], data.spent, { size: 10, caption: "Time of devices" }));
+  return [T.el("p", { class: "muted", text: data.headline }), tools, line.element, legend, spent,
     data.merged ? T.el("p", { class: "small muted", text: `${T.count(data.merged)} spans too short to be told apart are drawn as one with their neighbours.` }) : null, table];
 };

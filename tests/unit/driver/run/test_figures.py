@@ -33,7 +33,7 @@ EVENTS = (
 
 
 def outcome(events: tuple[TimelineEvent, ...]) -> Outcome:
-    replica = SimpleNamespace(lowered=SimpleNamespace(devices=("a", "b")))
+    replica = SimpleNamespace(lowered=SimpleNamespace(devices=("a", "b"), traces=(), lanes=1))
     done = Completion(request=0, outputs={}, started_ns=0, ended_ns=1_000_000_000, events=events)
     opened = cast(Any, SimpleNamespace(replicas=(replica,)))
     return Outcome(opened=opened, backend="cpu", turns=(), done={0: done}, states=None, seconds=1.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tessera.backend.service import EventKind
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan import PlanOptions, plan
@@ -159,7 +160,8 @@ def test_one_period_is_one_request_of_every_step(page: Page, given: Given) -> No
 
 def test_transfers_are_joined_and_gaps_explained() -> None:
     def span(device: str, queue: str, name: str, times: tuple[int, int], **more: Any) -> Any:
-        own = {"request": 0, "step": -1, "bytes": 0, "peer": "", **more}
+        kind = EventKind.COMPUTING if queue == "compute" else EventKind.MOVING
+        own = {"request": 0, "step": -1, "bytes": 0, "peer": "", "kind": kind, **more}
         return TimelineSpan(device, queue, 0, name, *map(float, times), **own)
 
     spans = (
