@@ -94,7 +94,8 @@ def script(
         usual = "127.0.0.1" if len(hosts) == 1 else ""
         need = f":={usual}" if usual else f":?the address of {host}"
         lines.append(f': "${{HOST_{number}{need}}}"')
-    lines += ["# The address that the router listens on.", ': "${FRONT:=127.0.0.1}"']
+    if any(FRONT in command.argv for command in commands):
+        lines += ["# The address that the router listens on.", ': "${FRONT:=127.0.0.1}"']
     for command in commands:
         lines += ["", f"{command.name}() {{  # {command.what}", command.text("  ", "exec "), "}"]
     lines += ["", *_TOGETHER, "", 'case "${1:-}" in']

@@ -11,15 +11,50 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 
-from tessera.driver.fleet.emit.commands import SCRIPT, EmittedFleet, StartCommand, address, script
+from tessera.driver.fleet.emit.commands import (
+    SCRIPT,
+    WRITTEN_BY,
+    EmittedFleet,
+    StartCommand,
+    address,
+    script,
+)
 from tessera.driver.fleet.emit.deployment import Deployment, PlacedEngine, cannot
-from tessera.driver.fleet.emit.vllm import PORT, ROUTER, routers
+from tessera.driver.fleet.emit.vllm import FRONT_PORT, PORT
 from tessera.driver.fleet.engines import EngineStage, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import UnitWay
 from tessera.ir.program.program import Role
 from tessera.ir.version import __version__
+
+NGINX_FILE = "nginx.conf"
+_NGINX = ("nginx", "-p", ".", "-c", NGINX_FILE, "-e", "stderr", "-g", "daemon off;")
+_CONFIG = """# {words} --emit tessc
+pid nginx.pid;
+events {{}}
+http {{
+  access_log off;
+  client_body_temp_path tmp;
+  proxy_temp_path tmp;
+  fastcgi_temp_path tmp;
+  uwsgi_temp_path tmp;
+  scgi_temp_path tmp;
+  upstream units {{
+    least_conn;
+{units}
+  }}
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{
+      proxy_pass http://units;
+      proxy_http_version 1.1;
+      proxy_buffering off;
+      proxy_read_timeout 1h;
+    }}
+  }}
+}}
+"""
 
 
 def obstacle(way: UnitWay) -> str | None:
@@ -41,23 +76,43 @@ def own_fleet(deployment: Deployment, paths: Mapping[str, str], folder: str) -> 
     for engine in deployment.engines:
         plan = _plan(deployment, engine, paths, folder, len(plans) + 1)
         plan = plans.setdefault(plan.argv[:-1], plan)
-        served.append(_serve(deployment, engine, plan.argv[-1], folder))
-    front = routers(deployment) if len(served) > 1 else []
-    versions = (f"tessc {__version__}", *([f"vllm-router {ROUTER}"] if front else []))
-    commands = (*plans.values(), *served, *front)
+        weights = _weights(deployment, engine, paths, folder)
+        served.append(_serve(deployment, engine, plan.argv[-1], weights))
+    versions = (f"tessc {__version__}",)
+    commands = (*plans.values(), *served)
     steps = [
         *(f"bash {SCRIPT} {plan.name}" for plan in plans.values()),
         *(f"bash {SCRIPT} host_{n}" for n in range(1, len(hosts) + 1)),
-        *(f"bash {SCRIPT} {router.name}" for router in front),
     ]
+    files, notes = [], []
+    if len(served) > 1:
+        front = StartCommand(name="router", what="in front of engines", argv=_NGINX)
+        files, commands = [(NGINX_FILE, _nginx(deployment))], (*commands, front)
+        steps.append(f"bash {SCRIPT} {front.name}")
+        notes.append("nginx deals the requests, by the rates of the units and their load")
+        if len(hosts) > 1:
+            notes.append(f"`{NGINX_FILE}` has hosts by their names: put addresses in their place")
     return EmittedFleet(
         system="tessc",
         versions=versions,
-        files=((SCRIPT, script("tessc", versions, hosts, commands)),),
+        files=((SCRIPT, script("tessc", versions, hosts, commands)), *files),
         commands=commands,
         hosts=tuple((address(hosts, host), host) for host in hosts),
         steps=tuple(steps),
+        notes=tuple(notes),
     )
+
+
+def _nginx(deployment: Deployment) -> str:
+    """Nginx in front of the units; answers are streamed, so nothing is kept back."""
+    hosts, rates = deployment.hosts, {id(c.way): c.rate for c, _ in deployment.report.chosen.units}
+    least = min(rates.values()) or 1.0
+    units = []
+    for engine in deployment.engines:
+        host = engine.places[0].host if len(hosts) > 1 else "127.0.0.1"
+        weight = max(1, round(10 * rates[id(engine.way)] / least))
+        units.append(f"    server {host}:{PORT + engine.seat} weight={weight};")
+    return _CONFIG.format(words=WRITTEN_BY, units="\n".join(units), port=FRONT_PORT)
 
 
 def _plan(
@@ -137,14 +192,30 @@ def _states(step: ModelStep) -> dict[str, int]:
     return {buffer.name: buffer.bytes for buffer in step.buffers(Role.STATE)}
 
 
-def _serve(deployment: Deployment, engine: PlacedEngine, plan: str, folder: str) -> StartCommand:
+def _weights(
+    deployment: Deployment, engine: PlacedEngine, paths: Mapping[str, str], folder: str
+) -> list[str]:
+    """The checkpoint, or the files of contents that the traces name: plans look beside them."""
+    if deployment.model:
+        return ["--weights", os.path.relpath(deployment.model, folder)]
+    words = []
+    for step in _steps(deployment, engine, paths):
+        contents = step.trace.program.resident
+        if contents is not None:
+            place = os.path.relpath(os.path.join(step.trace.folder, contents), folder)
+            words += ["--data", f"{step.name}={place}"]
+    return words
+
+
+def _serve(
+    deployment: Deployment, engine: PlacedEngine, plan: str, weights: list[str]
+) -> StartCommand:
     (place, *others) = engine.places
     if others:
         raise cannot(
             f"`tessc serve` cannot start {engine.names}: its GPUs are in several hosts",
             hint="write a hosts file, and serve the plan with `--hosts` (docs/guides/hosts.md)",
         )
-    weights = ["--weights", os.path.relpath(deployment.model, folder)] if deployment.model else []
     return StartCommand(
         name=f"engine_{engine.number}",
         what=f"{engine.names}, {engine.way.strategy}",

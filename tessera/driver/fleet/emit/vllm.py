@@ -27,7 +27,8 @@ ROUTER = "0.1.16"
 LAYER_PARTITION = "VLLM_PP_LAYER_PARTITION"
 PORT = 8100
 _CHANNEL, _MASTER = 5600, 29501
-_FRONT, _POOLS, _METRICS = 8000, 8001, 29000
+FRONT_PORT = 8000
+_POOLS, _METRICS = 8001, 29000
 
 _UNPLACED = {
     "attention": "it has attention and the rest of a layer on different GPUs",
@@ -113,7 +114,7 @@ def vllm_fleet(deployment: Deployment) -> EmittedFleet:
     versions = (f"vLLM {VLLM}", f"vllm-router {ROUTER}")
     hosts = deployment.hosts
     commands = [c for e in deployment.engines for c in _commands(deployment, e)]
-    fronts = routers(deployment)
+    fronts = _routers(deployment)
     notes = [
         f"install `vllm=={VLLM}` on every host, and `vllm-router=={ROUTER}` where the router runs"
     ]
@@ -162,7 +163,7 @@ def _commands(deployment: Deployment, engine: PlacedEngine) -> list[StartCommand
     return made
 
 
-def routers(deployment: Deployment) -> list[StartCommand]:
+def _routers(deployment: Deployment) -> list[StartCommand]:
     """The router of the pools, if there are any, and the one in front of all engines."""
     pools = deployment.of(EngineRole.PROMPTS, EngineRole.ANSWERS)
     whole = deployment.of(EngineRole.BOTH)
@@ -173,17 +174,19 @@ def routers(deployment: Deployment) -> list[StartCommand]:
             option = "--prefill" if engine.role is EngineRole.PROMPTS else "--decode"
             argv += [option, _url(deployment, engine)]
         # Behind the front router, if there is one: both run on one host.
-        made.append(_router("pools", argv, _POOLS) if whole else _router("router", argv, _FRONT))
+        made.append(
+            _router("pools", argv, _POOLS) if whole else _router("router", argv, FRONT_PORT)
+        )
     if whole:
         urls = [_url(deployment, engine) for engine in whole]
         urls += [f"http://{FRONT}:{_POOLS}"] if pools else []
-        made.append(_router("router", ["--worker-urls", *urls], _FRONT))
+        made.append(_router("router", ["--worker-urls", *urls], FRONT_PORT))
     return made
 
 
 def _router(name: str, argv: list[str], port: int) -> StartCommand:
     at = ["--host", FRONT, "--port", str(port), "--policy", "power_of_two"]
-    at += ["--prometheus-port", str(_METRICS + port - _FRONT)]
+    at += ["--prometheus-port", str(_METRICS + port - FRONT_PORT)]
     return StartCommand(name=name, what="in front of engines", argv=("vllm-router", *argv, *at))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -373,12 +374,29 @@ def test_tessc_plans_and_serves_each_unit(
     assert [_options(plan)["--strategy"] for plan in plans] == ["single", "layers"]
     assert [serve.argv[2] for serve in serves] == ["unit_1.tsp", "unit_1.tsp", "unit_2.tsp"]
     assert len({dict(serve.env)["CUDA_VISIBLE_DEVICES"] for serve in serves}) == 3
+    front = dict(emitted.files)["nginx.conf"]
+    weights = [int(n) for n in re.findall(r"server 127\.0\.0\.1:81\d\d weight=(\d+);", front)]
+    assert weights[0] == weights[1] == 10
+    assert weights[2] == round(10 * layers.rate / single.rate)
     words = [
         str(tmp_path / word) if word.endswith(".tsp") or ".ptx:" in word else word
         for word in plans[1].argv[1:]
     ]
     assert tessc(*words).code == 0
     assert (tmp_path / "unit_2.tsp").read_text().startswith("tessera-plan")
+
+
+def test_tessc_serves_with_the_contents_of_its_traces(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[4] / "examples/traces"
+    steps = [str(folder / f"llama_steps_{phase}.ptx") for phase in ("decode", "prefill")]
+    options = FleetOptions(gpus="a100", tokens=(16, 8), context=32, strategies=("single",))
+    emitted = emit_fleet(fleet(steps, options), "tessc", steps, None, str(tmp_path))
+    plan, serve = emitted.commands
+    data = [word.partition("=") for word in serve.argv if ".npz" in word]
+    assert [name for name, _, _ in data] == ["llama_steps_decode", "llama_steps_prefill"]
+    assert {(tmp_path / path).resolve() for _, _, path in data} == {folder / "llama_steps.npz"}
+    shares = {word.partition(":")[2] for word in plan.argv if ".ptx" in word}
+    assert shares == {"1", "0.583333"}  # four chunks of a prompt, 7 / 3 decode steps
 
 
 # --- refusals -------------------------------------------------------------------------------------
