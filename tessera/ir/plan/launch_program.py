@@ -194,7 +194,7 @@ class Transfer:
     """Bytes that go together from one device to another, or from or to the host.
 
     It has at least one portion, by ascending buffers, each buffer once; from and to the host it has
-    exactly one. Packed, portions and their ranges follow one another without gaps.
+    exactly one. Where a backend packs the bytes, portions follow one another without gaps.
     """
 
     id: TransferId

@@ -13,6 +13,13 @@ to the step that needs the bytes. Transfers for a later stage are placed at the 
 stage before it: a queue sends one transfer at a time, and bytes that the next stage waits for would
 otherwise queue behind bytes that are needed much later.
 
+What one step is the first to need from one device is sent together, at the latest place of all of
+it: the step waits for the last of it anyway, and each transfer costs both devices time, whatever
+its size. Bytes that would have to wait for others go ahead of them if they are many, so that they
+are on their way while the others are made. Every step between the place and the step that needs the
+bytes leaves them alone: another version would have to be sent. Transfers from and to the host, and
+those of the two directions between devices, stay apart.
+
 Twins are one step: what they need is sent before any of them runs, they write one version, and the
 devices of all of them hold it. It is sent on from the first of them.
 
@@ -21,7 +28,7 @@ Source: decision record 0005.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
@@ -41,6 +48,10 @@ _FILL, _STEP, _TRANSFER = 0, 1, 2
 _STAGE_STEPS = 16
 """Minimum number of consecutive steps on a device for a stage, in which others can send."""
 
+LEAST_AHEAD = 128 << 10
+"""Bytes that are sent ahead of others that the same step waits for; fewer go with the others. At 25
+GB/s they take 5 us, and a transfer costs the devices as much before its first byte moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -53,6 +64,15 @@ class Action:
     device: str
     what: Run | Fill | Transfer
     covered: tuple[tuple[int, Grains], ...] = ()
+
+
+class _Ready(NamedTuple):
+    """Grains of one version that can be sent to a device: from where, and after which step."""
+
+    origin: str
+    after: int
+    buffer: int
+    grains: Grains
 
 
 class _Version(NamedTuple):
@@ -127,8 +147,12 @@ class _MoveWalk:
         """Send the grains that a step or twins need, and record the version that they write."""
         for step, device in zip(group, devices, strict=True):
             earliest = min(self.earliest[step], group[0] - 1)
-            for buffer, use in self.trace.tracked_steps[step]:
-                self._bring(buffer, use.needed, device, step, earliest)
+            missing = [
+                ready
+                for buffer, use in self.trace.tracked_steps[step]
+                for ready in self._missing(buffer, use.needed, device, step, earliest)
+            ]
+            self._send_all(missing, device)
         own = _Version(group[-1], devices[0], frozenset(devices))
         for step, device in zip(group, devices, strict=True):
             at = (int(step), _STEP, 0)
@@ -144,11 +168,19 @@ class _MoveWalk:
         for buffer in self.trace.program.buffers:
             number = int(buffer.id)
             if buffer.role is ir.Role.OUTPUT and buffer.bytes:
-                self._collect(number, range(len(self.trace.grains[number].bytes)), HOST)
-            for device, grains in self.homes.get(number, ()):
-                self._collect(number, grains, device)
+                whole = tuple(range(len(self.trace.grains[number].bytes)))
+                self._send_all(self._last(number, whole, HOST), HOST)
+        at_home: dict[str, list[_Ready]] = {}
+        for number, kept in self.homes.items():
+            for device, grains in kept:
+                at_home.setdefault(device, []).extend(self._last(number, grains, device))
+        for device, missing in at_home.items():
+            self._send_all(missing, device)
 
-    def _bring(self, buffer: int, needed: Grains, device: str, step: int, earliest: int) -> None:
+    def _missing(
+        self, buffer: int, needed: Grains, device: str, step: int, earliest: int
+    ) -> Iterator[_Ready]:
+        """What a step needs and its device does not have; what nobody has made is filled."""
         versions = self._versions(buffer)
         missing: dict[tuple[str, int], list[int]] = {}
         blank: list[int] = []
@@ -169,10 +201,10 @@ class _MoveWalk:
             self._touch(device, buffer, grains, place)
             self._hold(buffer, grains, device)
         for (origin, _), pieces in missing.items():
-            self._send(buffer, tuple(pieces), origin, device, earliest)
+            yield self._ready(buffer, tuple(pieces), origin, device, earliest)
 
-    def _collect(self, buffer: int, wanted: Sequence[int], target: str) -> None:
-        """Send the last version of grains to a target; those without a writer are there already."""
+    def _last(self, buffer: int, wanted: Grains, target: str) -> Iterator[_Ready]:
+        """The last version of grains for a target; those without a writer are there already."""
         words = self.trace.words_in(buffer)
         versions = self._versions(buffer)
         missing: dict[str, list[int]] = {}
@@ -181,29 +213,67 @@ class _MoveWalk:
             if grain not in words and version.origin is not None and target not in version.holders:
                 missing.setdefault(version.origin, []).append(grain)
         for origin, pieces in missing.items():
-            self._send(buffer, tuple(pieces), origin, target)
+            yield self._ready(buffer, tuple(pieces), origin, target)
 
-    def _send(
+    def _ready(
         self, buffer: int, moved: Grains, origin: str, target: str, earliest: int = -1
-    ) -> None:
+    ) -> _Ready:
         versions = self._versions(buffer)
         after = max(earliest, *(versions[grain].step for grain in moved))
         if target != HOST:
             touches = self._touches(target, buffer)
             after = max(after, *(touches[grain][0] for grain in moved))
-        place = (after, _TRANSFER, len(self.actions))
+        return _Ready(origin, after, buffer, moved)
+
+    def _send_all(self, missing: Iterable[_Ready], target: str) -> None:
+        """Send what one step needs, or what belongs at the target after the last step."""
+        by_origin: dict[str, list[_Ready]] = {}
+        for ready in missing:
+            by_origin.setdefault(ready.origin, []).append(ready)
+        for origin, rows in by_origin.items():
+            if HOST in (origin, target):
+                for ready in rows:
+                    self._send([ready], target)
+                continue
+            rows.sort(key=lambda ready: -ready.after)
+            while rows:
+                self._send(self._together(rows), target)
+
+    def _together(self, rows: list[_Ready]) -> list[_Ready]:
+        """Take from the front of rows, the latest first, what is sent together."""
+        taken, waiting = 0, 0
+        for ready in rows:
+            if ready.after < rows[0].after:
+                pairs = self.trace.grains[ready.buffer].pairs(ready.grains)
+                waiting += sum(end - start for start, end in pairs)
+                if waiting >= LEAST_AHEAD:
+                    break
+            taken += 1
+        together, rows[:taken] = rows[:taken], []
+        return together
+
+    def _send(self, together: Sequence[_Ready], target: str) -> None:
+        origin, place = together[0].origin, (together[0].after, _TRANSFER, len(self.actions))
+        by_buffer: dict[int, list[int]] = {}
+        for ready in together:
+            by_buffer.setdefault(ready.buffer, []).extend(ready.grains)
+        covered = tuple((buffer, tuple(sorted(by_buffer[buffer]))) for buffer in sorted(by_buffer))
         transfer = Transfer(
             id=TransferId(-1),
             source=origin,
             target=target,
-            portions=(Portion(ir.BufferId(buffer), self.trace.grains[buffer].pairs(moved)),),
+            portions=tuple(
+                Portion(ir.BufferId(buffer), self.trace.grains[buffer].pairs(moved))
+                for buffer, moved in covered
+            ),
         )
         doer = target if origin == HOST else origin
-        self.actions.append(Action(place, doer, transfer, ((buffer, moved),)))
-        for end in (origin, target):
-            if end != HOST:
-                self._touch(end, buffer, moved, place)
-        self._hold(buffer, moved, target)
+        self.actions.append(Action(place, doer, transfer, covered))
+        for buffer, moved in covered:
+            for end in (origin, target):
+                if end != HOST:
+                    self._touch(end, buffer, moved, place)
+            self._hold(buffer, moved, target)
 
     def _hold(self, buffer: int, held: Grains, device: str) -> None:
         versions = self._versions(buffer)
