@@ -12,15 +12,16 @@
   another kernel waits for the time that a link of the given bandwidth would take. Transfers of all
   slots between one ordered pair of devices share one link, first come, first served.
 
-If there are too many ranges for single copies, a kernel with a table of ranges moves them. Such a
-kernel also moves inputs that lie in GPU memory: it reads their address from a word that the host
-sets.
+If there are too many ranges for single copies, or a transfer is of several buffers and short, a
+kernel with a table of ranges moves them. Such a kernel also moves inputs that lie in GPU memory: it
+reads their address from a word that the host sets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,14 +39,32 @@ from tessera.ir.plan.launch_program import Portion, Queue, Transfer
 STAGE_BYTES = 4 << 20
 FETCH_BYTES = 16 << 10
 PART_BYTES = 4 << 10
+MOST_ROWS = 8192
 MANY_PIECES = 32
+KERNEL_BYTES = 1 << 20
+"""Most bytes of several buffers that one kernel moves: a copy of more takes longer than its start.
+"""
 
 
-def _parts(ranges: Sequence[tuple[int, int]], most: int) -> tuple[tuple[int, int], ...]:
-    """Starts and sizes of ranges, cut where they have more bytes."""
-    return tuple(
-        (at, min(most, end - at)) for start, end in ranges for at in range(start, end, most)
-    )
+_Rows = tuple[tuple[int, int, int], ...]
+"""Rows of the table of a kernel: source, target, bytes."""
+
+
+class _Strip(NamedTuple):
+    """Rows of bytes to copy. Target and source are the address of the first row, and a pitch."""
+
+    target: tuple[int, int]
+    source: tuple[int, int]
+    width: int
+    rows: int
+
+
+def _strips(target: int, source: int, ranges: Sequence[tuple[int, int]]) -> list[_Strip]:
+    """The same ranges at two places."""
+    return [
+        _Strip((target + p.start, p.pitch), (source + p.start, p.pitch), p.width, p.rows)
+        for p in pieces_of(tuple(ranges))
+    ]
 
 
 class Links:
@@ -77,7 +96,7 @@ class Links:
         self._free_at: dict[tuple[str, str], int] = {}
         self._ends: dict[tuple[int, str, str], int] = {}
         self._words: list[tuple[str, int]] = []
-        self._tables: dict[tuple[str, tuple[tuple[int, int], ...]], int] = {}
+        self._tables: dict[tuple[str, _Rows], int] = {}
         self._stages: dict[tuple[int, str, str], tuple[int, int]] = {}
 
     def move(self, writer: TapeWriter, transfer: Transfer, name: str) -> None:
@@ -127,7 +146,8 @@ class Links:
             writer.timing(source, Queue.OUT, text, work, moved=transfer, peer=target)
         else:
             place = self._wait_for_bytes(writer, transfer)
-            work = partial(self._pack, writer, target, Queue.IN, place, transfer.portions)
+            given = target, Queue.IN, place, transfer.portions
+            work = partial(self._pack, writer, *given, at_once=self._is_joined(transfer))
             text = f"receive {name} from {source}"
             writer.timing(target, Queue.IN, text, work, moved=transfer, peer=source)
 
@@ -136,7 +156,8 @@ class Links:
         self._delay(writer, transfer)
         device = transfer.source
         place, word = self._ways.place(writer.trace, writer.slot, transfer)
-        self._pack(writer, device, Queue.OUT, place, transfer.portions)
+        at_once = self._is_joined(transfer)
+        self._pack(writer, device, Queue.OUT, place, transfer.portions, at_once=at_once)
         number = self._ways.number(writer.trace, writer.slot)
         writer.word(device, Queue.OUT, "cuStreamWriteValue32", word, number)
 
@@ -149,12 +170,20 @@ class Links:
         writer.waited(transfer.target, Queue.IN)
         return place
 
+    def _is_joined(self, transfer: Transfer) -> bool:
+        """Whether a transfer between processes is of several buffers, and in GPU memory."""
+        far = None if self._ways is None else self._ways.far
+        return len(transfer.portions) > 1 and not (far is not None and far.is_far(transfer))
+
     def _direct_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         self._delay(writer, transfer)
+        strips = []
         for portion in transfer.portions:
-            source = writer.address(transfer.source, portion.buffer)
             target = writer.address(transfer.target, portion.buffer)
-            self.copy_ranges(writer, *writer.copying(transfer), target, source, portion.bytes)
+            source = writer.address(transfer.source, portion.buffer)
+            strips += _strips(target, source, portion.bytes)
+        is_joined = len(transfer.portions) > 1
+        self._copy(writer, writer.copying(transfer), strips, at_once=is_joined)
 
     def _staged_copy(self, writer: TapeWriter, transfer: Transfer) -> None:
         """Copy through two pinned buffers; each is overwritten only after it has been read."""
@@ -180,27 +209,21 @@ class Links:
         self,
         writer: TapeWriter,
         device: str,
-        kind: Queue,
+        queue: Queue,
         stage: int,
         portions: Sequence[Portion],
+        *,
+        at_once: bool = False,
     ) -> None:
         """Copy from buffers into contiguous bytes on the out queue, and back on the in queue."""
-        at, packing = stage, kind is Queue.OUT
-        stream = writer.stream(device, kind)
+        strips = []
         bases = ((writer.address(device, p.buffer), pieces_of(p.bytes)) for p in portions)
         for base, piece in ((base, piece) for base, pieces in bases for piece in pieces):
-            place = base + piece.start
-            target, source = (at, place) if packing else (place, at)
-            pitches = (piece.width, piece.pitch) if packing else (piece.pitch, piece.width)
-            if piece.rows == 1:
-                writer.copy(device, kind, target, source, piece.width)
-            else:
-                described = copy_2d(
-                    self._driver, target, pitches[0], source, pitches[1], piece.width, piece.rows
-                )
-                writer.tape.kept.append(described)
-                writer.call(device, "cuMemcpy2DAsync", described, stream)
-            at += piece.width * piece.rows
+            own, packed = (base + piece.start, piece.pitch), (stage, piece.width)
+            ends = (packed, own) if queue is Queue.OUT else (own, packed)
+            strips.append(_Strip(*ends, piece.width, piece.rows))
+            stage += piece.width * piece.rows
+        self._copy(writer, (device, queue), strips, at_once=at_once)
 
     def _stage(self, slot: int, source: str, target: str) -> tuple[int, int]:
         key = slot, source, target
@@ -249,30 +272,51 @@ class Links:
         ranges: Sequence[tuple[int, int]],
     ) -> None:
         """Copy the same ranges from one place to another, in as few calls as possible."""
-        pieces = pieces_of(tuple(ranges))
-        if len(pieces) > 1 and writer.in_strands:  # each copy would hold up the strand
-            rows = _parts(ranges, PART_BYTES)
-            self._copy_rows(writer, (device, queue), "copy_ranges", (target, source), rows)
+        self._copy(writer, (device, queue), _strips(target, source, ranges))
+
+    def _copy(
+        self,
+        writer: TapeWriter,
+        place: tuple[str, Queue],
+        strips: Sequence[_Strip],
+        *,
+        at_once: bool = False,
+    ) -> None:
+        """Copy strips, by one kernel if there are many or if they are to be there `at_once`."""
+        size = sum(strip.width * strip.rows for strip in strips)
+        is_short = size <= KERNEL_BYTES and sum(strip.rows for strip in strips) <= MOST_ROWS
+        is_kernel = writer.in_strands or (at_once and is_short)
+        if len(strips) > MANY_PIECES or (is_kernel and len(strips) > 1):
+            self._copy_strips(writer, place, strips, size)
             return
-        if len(pieces) > MANY_PIECES:
-            rows = tuple(
-                (piece.start + row * piece.pitch, piece.width)
-                for piece in pieces
-                for row in range(piece.rows)
-            )
-            self._copy_rows(writer, (device, queue), "copy_ranges", (target, source), rows)
-            return
-        stream = writer.stream(device, queue)
-        for piece in pieces:
-            to, origin = target + piece.start, source + piece.start
-            if piece.rows == 1:
-                writer.copy(device, queue, to, origin, piece.width)
+        for (target, target_pitch), (source, source_pitch), width, rows in strips:
+            if rows == 1:
+                writer.copy(*place, target, source, width)
                 continue
             described = copy_2d(
-                self._driver, to, piece.pitch, origin, piece.pitch, piece.width, piece.rows
+                self._driver, target, target_pitch, source, source_pitch, width, rows
             )
             writer.tape.kept.append(described)
-            writer.call(device, "cuMemcpy2DAsync", described, stream)
+            writer.call(place[0], "cuMemcpy2DAsync", described, writer.stream(*place))
+
+    def _copy_strips(
+        self, writer: TapeWriter, place: tuple[str, Queue], strips: Sequence[_Strip], size: int
+    ) -> None:
+        # From the lowest addresses on: the table is then the same in every slot.
+        target = min(strip.target[0] for strip in strips)
+        source = min(strip.source[0] for strip in strips)
+        most = PART_BYTES * max(1, -(-size // (PART_BYTES * MOST_ROWS)))
+        table = tuple(
+            (
+                first + row * pitch + at - source,
+                to + row * to_pitch + at - target,
+                min(most, width - at),
+            )
+            for (to, to_pitch), (first, pitch), width, rows in strips
+            for row in range(rows)
+            for at in range(0, width, most)
+        )
+        self._copy_rows(writer, place, "copy_ranges", (target, source), table)
 
     def fetch(
         self,
@@ -283,7 +327,11 @@ class Links:
         ranges: Sequence[tuple[int, int]],
     ) -> None:
         """Copy ranges from the address that a word in pinned memory holds when the request runs."""
-        parts = _parts(ranges, FETCH_BYTES)
+        parts = tuple(
+            (at, at, min(FETCH_BYTES, end - at))
+            for start, end in ranges
+            for at in range(start, end, FETCH_BYTES)
+        )
         if parts:
             self._copy_rows(writer, place, "fetch_ranges", (target, word), parts)
 
@@ -293,25 +341,23 @@ class Links:
         place: tuple[str, Queue],
         kernel: str,
         between: tuple[int, int],
-        ranges: tuple[tuple[int, int], ...],
+        rows: _Rows,
     ) -> None:
-        arguments = (*between, self._table(place[0], ranges), len(ranges))
-        blocks = min(len(ranges), 1024)
+        arguments = (*between, self._table(place[0], rows), len(rows))
+        blocks = min(len(rows), 1024)
         writer.launch_helper(place, kernel, arguments, blocks=blocks, threads=128)
 
-    def _table(self, device: str, ranges: tuple[tuple[int, int], ...]) -> int:
-        """The address of a table with the starts and sizes of ranges, in device memory."""
+    def _table(self, device: str, rows: _Rows) -> int:
+        """The address of a table in device memory."""
         gpu = f"gpu {self._devices[device].gpu.ordinal}"
-        if (gpu, ranges) not in self._tables:
-            starts, widths = zip(*ranges, strict=True)
-            rows = np.array([starts, starts, widths], np.uint64).T.copy()
+        if (gpu, rows) not in self._tables:
+            content: Bytes = np.array(rows, np.uint64).reshape(-1).view(np.uint8)
             self._driver.use(self._devices[device].context)
-            address = self._driver.allocate(rows.nbytes)
-            content: Bytes = rows.reshape(-1).view(np.uint8)
+            address = self._driver.allocate(content.nbytes)
             self._driver.upload(address, content)
             self._driver.settle()
-            self._tables[gpu, ranges] = address
-        return self._tables[gpu, ranges]
+            self._tables[gpu, rows] = address
+        return self._tables[gpu, rows]
 
     def close(self) -> None:
         """Free tables and words."""

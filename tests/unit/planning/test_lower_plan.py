@@ -6,6 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
+
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
 from tessera.ir.graph.graph import GraphBuffer, KernelGraph, Node
 from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval, Region
@@ -318,7 +320,9 @@ def test_a_written_variable_leaves_one_slot() -> None:
     assert lower(read, "A", slots=4).slots == 4
 
 
-def test_what_a_later_stage_needs_does_not_stand_before_what_the_next_one_waits_for() -> None:
+def test_what_a_later_stage_needs_does_not_stand_before_what_the_next_one_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Three stages of 16 steps; `t0` is made first, and read by each stage."""
     buffers = [("t0", 64), *((f"t{step}", 64) for step in range(1, 48))]
     steps: list[list[Touch]] = [[("m", "t0", ALL)]]
@@ -330,7 +334,8 @@ def test_what_a_later_stage_needs_does_not_stand_before_what_the_next_one_waits_
     lowered = lower(stages, "A" * 16 + "B" * 16 + "C" * 16)
     sent = [(buffer, source, target) for buffer, source, target, _ in moves(lowered)]
     assert sent == [(0, "A", "B"), (15, "A", "B"), (0, "A", "C"), (31, "B", "C")]
-    # Runs that are too short to send in change nothing: as early as can be.
+    # Runs that are too short to send in change nothing: as early as can be, what is large ahead.
+    monkeypatch.setattr("tessera.planning.lower.moves.LEAST_AHEAD", 64)
     short = lower(stages, "A" * 16 + "B" * 15 + "A" + "C" * 16)
     assert [(b, s, t) for b, s, t, _ in moves(short)][:2] == [(0, "A", "B"), (0, "A", "C")]
 

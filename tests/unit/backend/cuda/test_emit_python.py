@@ -23,6 +23,7 @@ from tessera.backend.cuda.slices import split_gpu
 from tessera.backend.service import Model
 from tessera.diagnostics import TesseraError
 from tessera.frontend.trace.read_trace import parse_trace
+from tests.helpers.exchanges import exchange_model
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, expected, inputs_of, model_of
 from tests.helpers.traces import COPY, trace
@@ -104,13 +105,14 @@ def test_outputs_and_temps_that_begin_with_something(
         np.testing.assert_array_equal(want.outputs["y"][64:], model.fillings[0]["y"][64:])
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", [*range(100, 106), 12])
 def test_the_programs_do_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     targets = SLICES if seed % 2 else GPUS
     fake = FakeCuda(seed=seed, gpus=1 if seed % 2 else 3)
-    model = random_model(seed, variable=seed == 104)
+    is_exchange = seed == 12  # with transfers of several buffers
+    model = exchange_model(12) if is_exchange else random_model(seed, variable=seed == 104)
     lanes = model.lowered.lanes
     asks = [Ask(i, 0, i % lanes) for i in range(REQUESTS)]
     wanted = expected(model, asks)

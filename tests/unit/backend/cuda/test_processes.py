@@ -22,6 +22,7 @@ from tessera.backend.service import BackendOptions, Bytes, Completion, Model, Re
 from tessera.backend.transports.transport import TransportPlace
 from tessera.ir.plan.launch_program import HOST, Transfer
 from tessera.ir.plan.one_host import on_one_host
+from tests.helpers.exchanges import exchange_model
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import assert_equal, expected, inputs_of, serve
 from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES, asks_of, random_model
@@ -154,6 +155,20 @@ def test_devices_of_two_hosts(seed: int) -> None:
     ]
     assert between
     run(model, FakeCuda(seed=seed), SLICES, hosts)
+
+
+@pytest.mark.parametrize("hosts", [{}, {"a": "left", "b": "left", "c": "right"}])
+def test_transfers_of_several_buffers(hosts: dict[str, str]) -> None:
+    """They are packed and unpacked by one kernel each, in GPU memory; on their way to another host
+    by copies."""
+    model, fake = exchange_model(18), FakeCuda(seed=3)
+    several = [t for t in between_devices(model) if len(t.portions) > 1]
+    near = [t for t in several if hosts.get(t.source) == hosts.get(t.target)]
+    run(model, fake, SLICES, hosts or None)
+    kernels = sum(name == "copy_ranges" for name, _ in fake.launched)
+    assert kernels == 2 * len(near) * len(asks_of(model))
+    assert len(several) > 2
+    assert bool(hosts) == (len(near) < len(several))
 
 
 def between_devices(model: Model) -> list[Transfer]:

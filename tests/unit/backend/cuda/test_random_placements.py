@@ -13,7 +13,8 @@ import pytest
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.backend import CudaBackend, CudaOptions
 from tessera.backend.service import BackendOptions, Model
-from tessera.ir.plan.launch_program import Await, LoweredReplica
+from tessera.ir.plan.launch_program import HOST, Await, LoweredReplica
+from tests.helpers.exchanges import exchange_model
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
@@ -100,6 +101,30 @@ def test_many_ranges_are_moved_by_a_kernel(seed: int, monkeypatch: pytest.Monkey
     fake = FakeCuda(seed=seed)
     run(random_model(seed), fake, SLICES)
     assert any(name == "copy_ranges" for name, _ in fake.launched)
+
+
+@pytest.mark.parametrize("way", ["rows", "graph", "peers", "staged", "no kernel", "calls"])
+@pytest.mark.parametrize("seed", [12, 18])
+def test_transfers_of_several_buffers(way: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between GPUs that reach each other's memory each of them is one kernel."""
+    model = exchange_model(seed)
+    rows = [t for t in model.lowered.traces[0].transfers if HOST not in (t.source, t.target)]
+    several = sum(len(transfer.portions) > 1 for transfer in rows)
+    assert several > 2
+    options = {"graphs": way != "calls", "spanning": way == "graph"}
+    if way == "no kernel":
+        monkeypatch.setattr("tessera.backend.cuda.links.KERNEL_BYTES", 100)
+    if way == "staged":
+        monkeypatch.setattr("tessera.backend.cuda.links.STAGE_BYTES", 100)
+    gpus = 3 if way in ("peers", "staged") else 1
+    fake = FakeCuda(seed=seed, gpus=gpus, peers=way != "staged")
+    run(model, fake, SLICES if gpus == 1 else GPUS, **options)
+    launched = sum(name == "copy_ranges" for name, _ in fake.launched)
+    if way not in ("staged", "no kernel"):
+        assert launched >= several * len(asks_of(model))
+        assert launched <= len(rows) * len(asks_of(model))
+    else:
+        assert launched < several
 
 
 def without_a_wait(lowered: LoweredReplica, rng: random.Random) -> LoweredReplica | None:

@@ -15,6 +15,7 @@ from tessera.diagnostics import TesseraError
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.launch_program import Await, Fill, Queue, Receive
 from tessera.ir.program import program as ir
+from tests.helpers.exchanges import exchange_model, joined
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
 from tests.helpers.traces import COPY, trace
@@ -98,6 +99,22 @@ def check_two_traces(seed: int) -> None:
 @given(st.integers(0, 1 << 30))
 def test_two_traces_share_weights_and_states(seed: int) -> None:
     check_two_traces(seed)
+
+
+def check_exchanges(seed: int) -> int:
+    """Steps that read several buffers; returns how many transfers carry several."""
+    devices = "abc"[: 2 + seed % 2]
+    hosts = {device: device for device in devices} if seed % 3 == 0 else {}
+    model = exchange_model(seed, devices, hosts=hosts, roomy=devices[: seed % 4])
+    asks = [Ask(number) for number in range(REQUESTS)]
+    done, states = serve(InlineBackend(model, seed=seed), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    assert_spread(model, done)
+    return joined(model)
+
+
+def test_transfers_of_several_buffers() -> None:
+    assert sum(map(check_exchanges, range(20))) > 15
 
 
 @pytest.mark.slow

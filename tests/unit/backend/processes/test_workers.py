@@ -28,6 +28,7 @@ from tessera.backend.processes.workers import CpuBackend
 from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tessera.ir.plan.launch_program import Queue, Send
+from tests.helpers.exchanges import exchange_model, joined
 from tests.helpers.naps import BUFFERS, SLEEP
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
@@ -81,6 +82,16 @@ def test_equal_to_one_device(wide: bool) -> None:
     assert_equal(model, asks, expected(model, asks), done, states)
     assert {event.device for one in done for event in one.events} == {"a", "b", "c"}
     assert all(event.start_ns <= event.end_ns for one in done for event in one.events)
+
+
+def test_transfers_of_several_buffers() -> None:
+    model = exchange_model(12)
+    assert joined(model) > 2
+    asks = [Ask(n) for n in range(5)]
+    done, states = serve(CpuBackend(model), model, asks)
+    assert_equal(model, asks, expected(model, asks), done, states)
+    names = {event.name for one in done for event in one.events if event.queue is Queue.OUT}
+    assert any(", v" in name for name in names), names
 
 
 def test_a_gate_keeps_requests_apart() -> None:
