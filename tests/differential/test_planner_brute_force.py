@@ -25,6 +25,7 @@ from tests.helpers.planning import (
     shortest_period,
     value,
 )
+from tests.helpers.share import share
 
 EXACT = SolveOptions(gap=0.0, max_nodes=100_000)
 
@@ -110,7 +111,7 @@ def test_all_objectives_and_constraints_up_to_ten_tasks() -> None:
     assert sum(split and binds for split, binds in outcomes) > len(outcomes) / 3
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_counting_equal_tasks_keeps_the_bound(seed: int) -> None:
     problem = layered(seed, 4)
     assert max(classes_of(problem)) < len(problem.tasks) - 1
@@ -148,7 +149,7 @@ def test_a_search_that_is_stopped_keeps_what_it_has() -> None:
     assert limited.placement is not None
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_balancing_never_loses(seed: int) -> None:
     problem = layered(seed, 12)
     start = solve(problem, SolveOptions(gap=0.1)).placement
@@ -161,7 +162,7 @@ def test_balancing_never_loses(seed: int) -> None:
     assert period(problem, better) <= period(problem, start) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", share(range(30)))
 def test_loads_stay_exact_while_tasks_move(seed: int) -> None:
     problem = sized(seed, 9)
     rng = random.Random(seed)
@@ -180,7 +181,7 @@ def test_loads_stay_exact_while_tasks_move(seed: int) -> None:
     assert state.period() == pytest.approx(period(problem, place))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", share(range(30)))
 def test_search_never_loses(seed: int) -> None:
     problem = sized(seed, 9)
     rng = random.Random(seed)

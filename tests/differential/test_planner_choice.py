@@ -25,6 +25,7 @@ from tests.helpers.planning import (
     random_problem,
     value,
 )
+from tests.helpers.share import share
 
 EXACT = SolveOptions(gap=0.0, max_nodes=100_000)
 HOUR = 3600e9
@@ -91,7 +92,7 @@ def test_never_above_a_baseline_or_memory_in_a_thousand() -> None:
         check(instance(seed, 40), seed, objective, SolveOptions(gap=0.05, max_nodes=20))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", share(range(25)))
 def test_cost_is_equal_to_enumeration(seed: int) -> None:
     rng = random.Random(seed)
     devices = rng.choice([2, 3])
@@ -145,7 +146,7 @@ def test_few_slots_are_a_limit() -> None:
                 assert one.period_ns >= floor * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_types_give_a_bound(seed: int) -> None:
     counts = random.Random(seed).choice([(2, 1), (2, 2), (1, 1, 1), (3,)])
     problem = alike(seed, 5, counts)
@@ -168,7 +169,7 @@ def test_equal_parts() -> None:
     assert equal_parts(problem, 4) == ((0,), (1, 4), (2,), (3, 5))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(40)))
 def test_the_smallest_change_makes_it_feasible(seed: int) -> None:
     problem = random_problem(seed, 5, 2)
     tight = tuple(replace(room, bytes=room.bytes * 2 // 3) for room in problem.rooms)

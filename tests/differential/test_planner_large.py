@@ -17,6 +17,7 @@ from tessera.planning.search.chains import best_runs
 from tessera.planning.search.plans import choose
 from tessera.planning.search.solve import SolveOptions, lower_bound
 from tests.helpers.planning import every_placement, layered, random_problem
+from tests.helpers.share import share
 
 
 def in_types(seed: int, layers: int, counts: tuple[int, ...]) -> Problem:
@@ -66,7 +67,7 @@ def best_of_all(problem: Problem) -> float:
     return best
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_no_placement_beats_the_bound_of_kinds(seed: int) -> None:
     problem = in_types(seed, 2, ((1, 2), (2, 1), (1, 1))[seed % 3])
     bound = class_bound(problem, problem.slots)
@@ -74,7 +75,7 @@ def test_no_placement_beats_the_bound_of_kinds(seed: int) -> None:
     assert bound <= best_of_all(problem) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_joined_tasks_keep_the_bound(seed: int) -> None:
     problem = in_types(seed, 3, (1, 2))
     groups = [task // 2 for task in range(len(problem.tasks))]
@@ -84,7 +85,7 @@ def test_joined_tasks_keep_the_bound(seed: int) -> None:
     assert class_bound(joined, joined.slots) <= best_of_all(joined) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_the_bound_of_kinds_is_no_tighter_than_the_integer_program(seed: int) -> None:
     problem = replace(random_problem(seed, 30, 3), slots=None)
     assert class_bound(problem, None) <= lower_bound(problem) * (1 + 1e-6)
@@ -117,7 +118,7 @@ def every_run(problem: Problem) -> float:
     return least
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_runs_are_the_best_of_all_runs(seed: int) -> None:
     problem = in_types(seed, 3, ((2, 2), (1, 2), (3, 1))[seed % 3])
     least = every_run(problem)

@@ -14,6 +14,7 @@ from tessera.planning.search.latency import separators, solve_latency
 from tessera.planning.search.schedule import MovedRequest, latency_of
 from tessera.planning.search.single_moves import Offers, State
 from tests.helpers.planning import every_placement, makespan, random_problem
+from tests.helpers.share import share
 
 
 def chained(seed: int, blocks: int, devices: int) -> Problem:
@@ -29,7 +30,7 @@ def chained(seed: int, blocks: int, devices: int) -> Problem:
     return replace(problem, tensors=tuple(tensors), rooms=(), residents=())
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", share(range(60)))
 def test_equal_to_enumeration(seed: int) -> None:
     rng = random.Random(seed)
     devices = rng.choice([2, 3])
@@ -46,7 +47,7 @@ def test_equal_to_enumeration(seed: int) -> None:
     assert latency_of(problem, found.placement) == pytest.approx(best, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_segments_joined_are_equal_to_enumeration(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,7 +68,7 @@ def test_a_deep_chain_is_exact() -> None:
     assert found.bound_ns == pytest.approx(found.latency_ns)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_memory_is_kept_where_segments_are_joined(seed: int) -> None:
     free = chained(seed, 8, 2)
     tight = random_problem(seed, len(free.tasks), 2)
@@ -107,7 +108,7 @@ def test_many_tasks_with_one_place_each() -> None:
     assert set(found.placement[4:]) == {0}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", share(range(10)))
 def test_chains_and_loads_bound_what_is_too_large_to_enumerate(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +126,7 @@ def test_chains_and_loads_bound_what_is_too_large_to_enumerate(
     assert found.latency_ns <= 1.05 * best
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(40)))
 def test_no_request_is_shorter_than_chains_and_loads(seed: int) -> None:
     problem = random_problem(seed, 3 + seed % 5, 2 + seed % 2)
     best = min((makespan(problem, one) for one in every_placement(problem)), default=None)
@@ -133,7 +134,7 @@ def test_no_request_is_shorter_than_chains_and_loads(seed: int) -> None:
         assert request_bound(problem) <= best * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_a_request_is_followed_while_tasks_move(seed: int) -> None:
     problem = random_problem(seed, 90, 3)
     rng = random.Random(seed)
@@ -151,7 +152,7 @@ def test_a_request_is_followed_while_tasks_move(seed: int) -> None:
             request.move(task, device)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_kept_changes_are_those_of_now(seed: int) -> None:
     problem = random_problem(seed, 14, 3)
     rng = random.Random(seed)

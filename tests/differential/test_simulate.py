@@ -43,6 +43,7 @@ from tessera.simulation.simulate import arrive
 from tessera.simulation.steady import saturate
 from tests.helpers.launch_cases import Case, Numbers, on_slices, plan_of, random_launches
 from tests.helpers.portions import one_portion
+from tests.helpers.share import share
 from tests.helpers.slow_simulator import SlowSimulator
 
 SAME = 1e-9
@@ -117,7 +118,7 @@ def assert_both_agree(case: Case) -> None:
         assert_same(times_of(fast, replica), times_of(slow, replica))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(40)))
 def test_rows_are_what_their_steps_are_one_by_one(seed: int) -> None:
     """With a timeline every step is an event of its own."""
     case = a_case(seed)
@@ -128,7 +129,7 @@ def test_rows_are_what_their_steps_are_one_by_one(seed: int) -> None:
     assert rows.busy_ns == pytest.approx(steps.busy_ns)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", share(range(150)))
 def test_both_simulators_agree(seed: int) -> None:
     assert_both_agree(a_case(seed))
 
@@ -164,7 +165,7 @@ def test_requests_of_one_replica_do_not_keep_back_those_of_another_for_ever() ->
     assert_both_agree(case)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_both_agree_where_links_have_no_limit(seed: int) -> None:
     case = a_case(seed)
     devices = tuple({device: 0 for one in case.plan.replicas for device in one.lowered.devices})
@@ -195,7 +196,7 @@ def test_cases_have_what_they_are_for() -> None:
 # --- what follows from the rules ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 3))
+@pytest.mark.parametrize("seed", share(range(0, 60, 3)))
 def test_no_period_is_below_the_busiest_load(seed: int) -> None:
     case = a_case(seed)
     traffic = back_to_back(case.plan, case.hardware, 30)
@@ -209,7 +210,7 @@ def test_no_period_is_below_the_busiest_load(seed: int) -> None:
     assert traffic.ended_ns >= max(load.values(), default=0.0) * (1 - SAME)
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 3))
+@pytest.mark.parametrize("seed", share(range(0, 60, 3)))
 def test_nothing_does_more_than_it_can(seed: int) -> None:
     case = random_launches(seed, ties=False, lowered=seed % 2 == 1)
     timeline = back_to_back(case.plan, case.hardware, 10, timeline=True).timeline
@@ -220,7 +221,7 @@ def test_nothing_does_more_than_it_can(seed: int) -> None:
             last[busy.place[0]] = busy.end_ns
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+@pytest.mark.parametrize("seed", share(range(0, 40, 4)))
 def test_more_slots_never_delay_the_first_request(seed: int) -> None:
     case = a_case(seed)
     for slots in (1, 2, 4, 8):
@@ -231,7 +232,7 @@ def test_more_slots_never_delay_the_first_request(seed: int) -> None:
         assert min(passage.began_ns for passage in passages) == 0.0
 
 
-@pytest.mark.parametrize("seed", range(0, 40, 4))
+@pytest.mark.parametrize("seed", share(range(0, 40, 4)))
 def test_the_same_comes_out_twice(seed: int) -> None:
     case = a_case(seed)
     runs = [back_to_back(case.plan, case.hardware, 12, timeline=True) for _ in range(2)]

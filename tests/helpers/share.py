@@ -15,5 +15,5 @@ ALL = 40  # examples of a property where all are taken
 
 
 def share(cases: Sequence[Case]) -> Sequence[Case]:
-    """The first of some cases, as many of them as examples are taken of every `ALL`."""
-    return cases[: max(1, len(cases) * settings.default.max_examples // ALL)]
+    """The first of some cases, as many of them as examples are taken of every `ALL`, rounded up."""
+    return cases[: -(-len(cases) * settings.default.max_examples // ALL)]

@@ -29,6 +29,7 @@ from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
 from tessera.passes.footprint import footprint
+from tests.helpers.share import share
 from tests.property.grid_strategies import grid_kernels
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_grid_pieces import in_pieces
@@ -131,7 +132,7 @@ def test_all_ranges_touch_what_the_launch_touches(kernel: Kernel, data: st.DataO
     assert touched(program, steps) == touched(program, [in_pieces(program)])
 
 
-@pytest.mark.parametrize("model", ["mamba", "moe"])
+@pytest.mark.parametrize("model", share(["mamba", "moe"]))
 def test_parts_of_captured_launches(model: str) -> None:
     """As Triton writes them: both parts of every launch, along its longest axis."""
     path = TRACES / f"{model}.ptx"

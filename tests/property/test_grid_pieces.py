@@ -23,6 +23,7 @@ from tessera.passes.footprint import footprint, machine
 from tessera.passes.footprint.checkpoints import RunCheckpoint
 from tessera.passes.footprint.footprint import Footprint
 from tessera.passes.footprint.machine import SliceMachine
+from tests.helpers.share import share
 from tests.property.grid_strategies import grid_kernels
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_soundness_generated import check_log, log_of, program_of
@@ -140,7 +141,7 @@ def runs_of(words: set[int]) -> list[list[int]]:
     return [[4 * start, 4 * end + 4] for start, end in zip(starts, ends, strict=True)]
 
 
-@pytest.mark.parametrize("model", ["mamba", "mmdit", "moe"])
+@pytest.mark.parametrize("model", share(["mamba", "mmdit", "moe"]))
 def test_pieces_of_captured_launches_touch_what_all_ctas_touch(model: str) -> None:
     """As Triton writes them: every distinct launch of a captured step."""
     path = TRACES / f"{model}.ptx"

@@ -22,6 +22,7 @@ from benchmarks.gain.bound import (
     row_of,
 )
 from tessera.driver.plan import PlanOptions, plan
+from tests.helpers.share import share
 
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 
@@ -69,7 +70,7 @@ def followed_ns(queues: list[list[tuple[float, float]]], pauses: list[float]) ->
     return now
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_no_placement_and_no_order_beats_the_bound(seed: int) -> None:
     source = random.Random(seed)
     slices = 3 if seed % 4 == 3 else 2

@@ -21,6 +21,7 @@ from benchmarks.paper.split import (
     queued_period,
 )
 from tessera.planning.problem.problem import Tensor
+from tests.helpers.share import share
 
 HELD = Held(weights=10.0, batch={}, handed={})
 
@@ -61,7 +62,7 @@ def _period(part: Part, places: tuple[int, ...], sides: Sides) -> float:
     return max(on[0] + tax, on[1] + tax, *sent)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_no_placement_beats_the_program_and_it_beats_no_bound(seed: int) -> None:
     part = _part(seed, 6)
     sides = _sides(speed=10 ** random.Random(seed).uniform(8, 10))
@@ -96,7 +97,7 @@ def test_memory_keeps_caches_apart() -> None:
     assert best_split([part], _sides(memory=9.0), held) is None
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", share(range(5)))
 def test_losses_lead_from_the_bound_to_the_split(seed: int) -> None:
     part = replace(_part(seed, 6), caches={"a": [1, 4]})
     held = Held(weights=10.0, batch={"a": 30.0}, handed={})

@@ -19,6 +19,7 @@ import pytest
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import Bytes, Completion, DeviceBytes, Request, ServiceFault
 from tessera.diagnostics import TesseraError, error
+from tests.helpers.share import share
 
 
 class Scripted:
@@ -187,7 +188,7 @@ def test_submit_waits_when_all_tickets_are_taken(kind: type[Scripted]) -> None:
 
 
 @both
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_threads_keep_the_rules(kind: type[Scripted], seed: int) -> None:
     """Requests from several threads, ends in any order: every lane is in order, none is lost."""
     rng = random.Random(seed)
@@ -459,7 +460,7 @@ def test_it_can_be_told_in_asyncio() -> None:
         assert asyncio.run(both()) == [0, 1]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_many_threads_wait_and_are_told(seed: int) -> None:
     rng = random.Random(seed)
     backend = Patient(depth=2)

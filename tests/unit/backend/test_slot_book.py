@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 
 from tessera.backend.host_loop.slot_book import SlotBook
+from tests.helpers.share import share
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_rules_hold(seed: int) -> None:
     rng = random.Random(seed)
     slots, lanes, depth = rng.randint(1, 5), rng.randint(1, 6), rng.randint(1, 3)

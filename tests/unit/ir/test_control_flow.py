@@ -17,6 +17,7 @@ from tessera.ir.ptx.syntax import (
     Opcode,
     TargetList,
 )
+from tests.helpers.share import share
 
 
 def build(text: str, leaders: tuple[int, ...] = ()) -> ControlFlow:
@@ -126,7 +127,7 @@ def reaches(flow: ControlFlow, without: int, start: int = 0) -> set[int]:
     return seen
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", share(range(200)))
 def test_dominators_against_brute_force(seed: int):
     flow = random_flow(seed)
     reachable = reaches(flow, -2)
@@ -147,7 +148,7 @@ def check_circles(flow: ControlFlow) -> None:
         assert all(places[other] > last for other in after[block].difference(circle))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", share(range(200)))
 def test_order_respects_edges_and_loops(seed: int):
     flow = random_flow(seed)
     if flow.tangled:

@@ -15,6 +15,7 @@ from tessera.planning.prices.integer_values import value_of
 from tessera.planning.prices.loop_forms import FOREVER, room, turns
 from tessera.planning.prices.thread_code import ThreadCode, thread_code
 from tessera.planning.prices.thread_walk import Tally, ThreadWalk
+from tests.helpers.share import share
 
 HEAD = """.version 8.0
 .target sm_80
@@ -90,7 +91,7 @@ OUT:
     @%p1 bra OUT;"""
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", share(range(60)))
 def test_closed_forms_count_what_every_round_counts(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +103,7 @@ def test_closed_forms_count_what_every_round_counts(
     assert fast.walked <= slow.walked
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_long_loops_take_few_steps(seed: int) -> None:
     body = """
     mov.u32 %r3, 0; mov.u32 %r8, 0;

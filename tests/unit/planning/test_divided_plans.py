@@ -16,6 +16,7 @@ from tessera.ir.program.program import Role
 from tessera.planning.given.options import PlanOptions, Watch
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.make_plan import make_plan
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -98,7 +99,7 @@ def test_a_model_that_fits_on_no_card_has_a_plan(folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_more_of_a_machine_never_makes_a_plan_worse(folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     trace = _trace(folder, draw.choice(("llama-8b", "gpt-oss-20b")), draw.choice((1, 8)), 1)

@@ -14,6 +14,7 @@ from tessera.ir.program.program import BufferId
 from tessera.passes.byte_sets import intervals
 from tessera.planning.lower.cells import Cells
 from tessera.planning.lower.grains import BufferGrains
+from tests.helpers.share import share
 
 SIZE = 40
 
@@ -28,7 +29,7 @@ def members(ranges: Ranges) -> set[int]:
     return {byte for start, end in ranges.tolist() for byte in range(start, end)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_bytes_in_the_same_sets_are_one_grain(seed: int) -> None:
     draw = random.Random(seed)
     sets = [some_bytes(draw) for _ in range(draw.randrange(1, 5))]
@@ -65,7 +66,7 @@ class Trace:
     grains: list[BufferGrains] = field(default_factory=list)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20)))
 def test_cells_meet_where_bytes_meet(seed: int) -> None:
     draw = random.Random(seed)
     trace = Trace(Program([Buffer(SIZE) for _ in range(4)]))

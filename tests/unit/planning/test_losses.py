@@ -13,6 +13,7 @@ from tessera.planning.insight import TIMES_ALONE, Losses, find_losses
 from tessera.planning.search.candidates import one_placement
 from tessera.report.plan import plan_text
 from tests.helpers.planning import every_placement, random_problem
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -37,7 +38,7 @@ def test_the_parts_add_up_to_the_period_and_are_said() -> None:
         assert ("+ 8 ns  some limit" in said) is is_said
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_no_placement_beats_the_times_alone(seed: int) -> None:
     problem = random_problem(seed, 6, 3)
     least = min(one_placement(problem, "", place).period_ns for place in every_placement(problem))

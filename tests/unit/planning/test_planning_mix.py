@@ -20,6 +20,7 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.passes.base import AnalysisManager
 from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -113,7 +114,7 @@ def test_parts_weigh(files: tuple[str, str]) -> None:
     assert both.period_ns == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_random_placements_of_a_mix_are_proved(files: tuple[str, str], seed: int) -> None:
     options = PlanOptions(gpus="a100,l40s,h100", placement=f"random:{seed}", slots=2)
     found = plan(files, options, compare=False).plan

@@ -9,6 +9,7 @@ import pytest
 
 from tessera.planning.division.chains import ShareClass
 from tessera.planning.division.shares import best_shares
+from tests.helpers.share import share
 
 _GAP = 2.5e-3
 
@@ -60,7 +61,7 @@ def _value(
     return max(loads) if is_rate else request
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", share(range(24)))
 def test_shares_are_the_best_of_all(seed: int) -> None:
     classes, fixed, room = _random_case(seed)
     is_rate = seed % 2 == 1

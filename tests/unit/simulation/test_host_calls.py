@@ -18,12 +18,13 @@ from tessera.simulation.simulate import alone
 from tessera.simulation.steady import saturate
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.launch_cases import random_launches
+from tests.helpers.share import share
 from tests.unit.backend.cuda.test_random_placements import SLICES, random_model
 
 SHARES = [1.0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_calls_are_about_those_of_the_backend(seed: int) -> None:
     """The rule counts no tape: it is to be near, over what is split and what is not."""
     model = random_model(seed, traces=1)

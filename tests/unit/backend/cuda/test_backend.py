@@ -19,6 +19,7 @@ from tessera.ir.plan.launch_program import MANY_TRANSFERS, Queue
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
+from tests.helpers.share import share
 from tests.helpers.traces import COPY, trace
 
 SLICES = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -89,7 +90,7 @@ def test_steady_state_neither_waits_nor_allocates(spanning: bool) -> None:
     assert not fake.host
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_what_follows_in_a_row_on_a_device_is_one_graph(seed: int) -> None:
     """Everything between queues stays as it is, so nothing runs before what it waits for."""
     model, fake = two_copies(IN_A_ROW), FakeCuda(seed=seed)
@@ -154,7 +155,7 @@ def test_those_who_have_come_further_go_first() -> None:
     assert set(given) == {lowest}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_a_graph_has_kernels_of_one_priority(seed: int) -> None:
     """Where the priority rises another stream goes on: in a graph the driver would pick queues."""
     launches = IN_A_ROW * 4
@@ -311,7 +312,7 @@ def test_guards_stay_whole(seed: int) -> None:
 @pytest.mark.parametrize(
     "options", [{"spanning": True}, {}, {"graphs": False}], ids=["spanning", "rows", "calls"]
 )
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_a_fault_names_what_is_known(options: dict[str, bool], seed: int) -> None:
     steps = "launch m.fault grid=1,1,1 block=1,1,1 smem=0 args=[z]\n"
     model, fake = two_copies(steps), FakeCuda(seed=seed)

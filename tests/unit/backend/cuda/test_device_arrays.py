@@ -25,6 +25,7 @@ from tessera.driver.run.runtime import inputs_of, read_inputs
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.gpu_arrays import GpuArray
 from tests.helpers.served import model_of
+from tests.helpers.share import share
 from tests.helpers.traces import COPY, trace
 
 BUFFERS = """
@@ -60,7 +61,7 @@ def check(done: Completion, x: int, v: int) -> None:
 
 
 @pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_arrays_of_a_gpu_and_of_the_host(graphs: bool, seed: int) -> None:
     model, fake = two_inputs(), FakeCuda(seed=seed)
     options = BackendOptions(targets=SLICES, timeline=bool(seed % 2))

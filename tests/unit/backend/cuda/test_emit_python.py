@@ -26,6 +26,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tests.helpers.exchanges import exchange_model
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import Ask, expected, inputs_of, model_of
+from tests.helpers.share import share
 from tests.helpers.traces import COPY, trace
 from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES, random_model
 
@@ -72,7 +73,7 @@ def run_program(
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("seed", range(200, 206))
+@pytest.mark.parametrize("seed", share(range(200, 206)))
 def test_streams_may_share_a_hardware_queue(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +106,7 @@ def test_outputs_and_temps_that_begin_with_something(
         np.testing.assert_array_equal(want.outputs["y"][64:], model.fillings[0]["y"][64:])
 
 
-@pytest.mark.parametrize("seed", [*range(100, 106), 12])
+@pytest.mark.parametrize("seed", [*share(range(100, 106)), 12])
 def test_the_programs_do_the_same(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

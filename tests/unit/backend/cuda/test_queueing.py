@@ -17,6 +17,7 @@ from tessera.backend.service import BackendOptions, Model, Request, ServiceFault
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
+from tests.helpers.share import share
 from tests.helpers.traces import COPY, trace
 
 SLICES = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
@@ -86,7 +87,7 @@ def test_all_are_handed_over_before_the_first_is_done(graphs: bool, seed: int) -
     assert not fake.host
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", share(range(8)))
 def test_random_traces_lanes_and_depths(seed: int) -> None:
     """Several traces with states in common, some lanes more busy than others."""
     rng = random.Random(seed)

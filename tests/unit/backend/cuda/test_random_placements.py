@@ -18,6 +18,7 @@ from tests.helpers.exchanges import exchange_model
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
+from tests.helpers.share import share
 
 SLICES = {"a": "cuda:0:84sm", "b": "cuda:0:24sm", "c": "cuda:0:16sm"}
 GPUS = {"a": "cuda:0", "b": "cuda:1", "c": "cuda:2"}
@@ -57,13 +58,13 @@ def run(model: Model, fake: FakeCuda, targets: dict[str, str], **options: object
     return backend
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_slices_of_one_gpu(seed: int) -> None:
     model = random_model(seed)
     run(model, FakeCuda(seed=seed), SLICES, graphs=bool(seed % 2))
 
 
-@pytest.mark.parametrize("seed", range(8, 20))
+@pytest.mark.parametrize("seed", share(range(8, 20)))
 def test_slices_in_one_graph(seed: int) -> None:
     """A request is one launch, whatever the order in which the queues of its graph go on."""
     model, fake = random_model(seed), FakeCuda(seed=seed)
@@ -71,31 +72,31 @@ def test_slices_in_one_graph(seed: int) -> None:
     assert fake.calls["cuGraphLaunch"] == len(asks_of(model))
 
 
-@pytest.mark.parametrize("seed", range(20, 26))
+@pytest.mark.parametrize("seed", share(range(20, 26)))
 def test_gpus_that_reach_each_other(seed: int) -> None:
     fake = FakeCuda(seed=seed, gpus=3)
     run(random_model(seed), fake, GPUS, graphs=bool(seed % 2))
     assert fake.peered >= {(0, 1), (1, 0)}
 
 
-@pytest.mark.parametrize("seed", range(30, 36))
+@pytest.mark.parametrize("seed", share(range(30, 36)))
 def test_gpus_that_do_not(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.backend.cuda.links.STAGE_BYTES", 40)  # several parts each
     fake = FakeCuda(seed=seed, gpus=3, peers=False)
     run(random_model(seed), fake, GPUS, graphs=bool(seed % 2))
 
 
-@pytest.mark.parametrize("seed", range(40, 44))
+@pytest.mark.parametrize("seed", share(range(40, 44)))
 def test_traces_that_share_states(seed: int) -> None:
     run(random_model(seed, traces=2), FakeCuda(seed=seed), SLICES)
 
 
-@pytest.mark.parametrize("seed", range(50, 54))
+@pytest.mark.parametrize("seed", share(range(50, 54)))
 def test_module_variables(seed: int) -> None:
     run(random_model(seed, variable=True), FakeCuda(seed=seed), SLICES)
 
 
-@pytest.mark.parametrize("seed", range(60, 64))
+@pytest.mark.parametrize("seed", share(range(60, 64)))
 def test_many_ranges_are_moved_by_a_kernel(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.backend.cuda.links.MANY_PIECES", 0)
     fake = FakeCuda(seed=seed)

@@ -7,6 +7,7 @@ import pytest
 
 from tessera.backend.processes.inline import InlineBackend
 from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
+from tests.helpers.share import share
 from tests.helpers.table_traces import table_trace
 from tests.helpers.word_traces import swap_trace, word_trace
 
@@ -43,7 +44,7 @@ def test_what_is_private_to_a_request_is_put_anew() -> None:
     assert states[0]["a"].view(np.uint32)[0] == before + 3
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", share(range(40)))
 def test_random_words(seed: int) -> None:
     """All on one device, where a pinned step has to be: plans and one device agree."""
     program = word_trace(seed)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.cpu_kernels import run
+from tests.helpers.share import share
 
 REGISTERS = 5
 WORDS = 4
@@ -141,7 +142,7 @@ def start(thread: int) -> list:
     return [thread, (thread * 2654435761) & 0xFFFFFFFF, 5, thread % 7, 0]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", share(range(60)))
 def test_any_schedule_gives_the_same(seed: int, monkeypatch: pytest.MonkeyPatch):
     source = random.Random(seed)
     program = generate(source, 3, 4)

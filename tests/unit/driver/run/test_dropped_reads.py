@@ -17,6 +17,7 @@ from tests.helpers.dropped_reads import CASES, Case, dropped
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
+from tests.helpers.share import share
 from tests.helpers.word_traces import word_trace
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
@@ -87,7 +88,7 @@ def test_output_bytes_that_no_step_writes_are_left_out_and_counted(
     assert f"{format_bytes(shown['unwritten_bytes'])} that no step writes left out" in plain.text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4)))
 def test_patterns_change_nothing_that_a_plan_knows_of(tmp_path: Path, seed: int) -> None:
     """Places that buffers share, states, words for addresses, several slots: bytes are equal."""
     rng = random.Random(seed)
