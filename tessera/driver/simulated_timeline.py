@@ -66,7 +66,7 @@ class _Events:
     def _wire(self, busy: Busy, node: WorkNode) -> Iterator[TimelineEvent]:
         transfer = self._transfers[busy.replica][busy.trace][node.transfer]
         name = self._buffer(busy, transfer)
-        late_ns = self._paths[transfer.source, transfer.target].latency_ns
+        late_ns = max(self._paths[transfer.source, transfer.target].latency_ns, node.delay_ns)
         ends = (
             (transfer.source, Queue.OUT, f"send {name} to {transfer.target}", node.delay_ns),
             (transfer.target, Queue.IN, f"receive {name} from {transfer.source}", late_ns),
