@@ -38,6 +38,9 @@ def test_every_part_passes_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyP
     between = [row for row in data["links"] if "host" not in (row["source"], row["target"])]
     assert len(between) == 2
     assert all(0 < row["bytes_per_second"] < 5e12 for row in between)
+    exchanges = [row for row in data["exchanges"] if row["bytes"] == 1 << 16]
+    assert len(exchanges) == 2
+    assert all(0 < row["ns"] <= row["p90_ns"] <= row["p99_ns"] < 1e8 for row in exchanges)
     # Tests beside this one have the GPU too, and then a figure is any figure.
     least, most = (0.0, 1e9) if "PYTEST_XDIST_WORKER" in os.environ else (0.5, 2.0)
     for row in data["plans"]:

@@ -123,7 +123,7 @@ T.Timeline = class {
     canvas.dataset.ms = (performance.now() - began).toFixed(1);
   }
   drawSpans(pen, colors, css, sans) {
-    const spans = this.data.spans;
+    const spans = this.data.spans, kinds = spans.kind || []; // pages of former versions have none
     pen.font = `11px ${sans}`; pen.textAlign = "left";
     this.rows.forEach((row, index) => {
       const y = this.head + index * this.rowHigh + 2, high = this.rowHigh - 5;
@@ -138,10 +138,10 @@ T.Timeline = class {
         const x = this.x(start), right = this.x(end);
         if (right < done + 0.4) continue; // nothing new would be seen
         const wide = Math.max(0.8, right - x - (right - x > 3 ? 0.8 : 0));
-        if (spans.kind[span] === 2) this.hatch(pen, x, y, wide, high);
+        if (kinds[span] === 2) this.hatch(pen, x, y, wide, high);
         else pen.fillRect(x, y, wide, high);
         done = x + wide;
-        if (wide > 44 && spans.kind[span] !== 2) texts.push([span, Math.max(x, this.label), x + wide]);
+        if (wide > 44 && kinds[span] !== 2) texts.push([span, Math.max(x, this.label), x + wide]);
       }
       pen.globalAlpha = 1;
       pen.fillStyle = css.surface;
@@ -187,10 +187,10 @@ T.kinds.timeline = (data) => {
   const table = idle.length ? T.el("details", {}, T.el("summary", { text: `Why devices were idle: ${T.count(idle.length)} gaps` }), T.el("div", { class: "card" }, T.table([
     { title: "Device", of: (row) => row[0], key: (row) => row[0] }, { title: "From", right: true, of: (row) => T.time(row[1]), key: (row) => row[1] },
     { title: "For", right: true, of: (row) => T.time(row[2]), key: (row) => row[2] }, { title: "Why", of: (row) => T.words(row[3]), key: (row) => row[3] }], idle, { size: 10, caption: "Gaps" }))) : null;
-  const legend = T.el("p", { class: "small muted legend" }, ...[["computing", "full"], ["moving", "half"], ["waiting", "lines"], ["idle", "none"]].flatMap(([name, look]) => [T.el("span", { class: "swatch " + look, "aria-hidden": "true" }), T.el("span", { text: name })]));
+  const legend = T.el("div", { class: "legend" }, ["computing", "moving", "waiting", "idle"].map((name) => T.el("span", {}, T.el("span", { class: "kind " + name, "aria-hidden": "true" }), name)));
   const share = (row, at) => `${T.time(row[at])} (${Math.round((100 * row[at]) / (data.end || 1))}%)`;
-  const spent = T.el("div", { class: "card" }, T.table([{ title: "Device", of: (row) => row[0], key: (row) => row[0] },
+  const spent = data.spent && T.el("div", { class: "card" }, T.table([{ title: "Device", of: (row) => row[0], key: (row) => row[0] },
     ...["Computing", "Moving", "Waiting", "Idle"].map((title, at) => ({ title, right: true, of: (row) => share(row, at + 1), key: (row) => row[at + 1] }))], data.spent, { size: 10, caption: "Time of devices" }));
-  return [T.el("p", { class: "muted", text: data.headline }), tools, line.element, legend, spent,
+  return [T.el("p", { class: "muted", text: data.headline }), tools, line.element, ...(spent ? [legend, spent] : []),
     data.merged ? T.el("p", { class: "small muted", text: `${T.count(data.merged)} spans too short to be told apart are drawn as one with their neighbours.` }) : null, table];
 };
