@@ -3,7 +3,8 @@
 In: events, of a run or of a simulation. Out: JSON of the trace event format, or a file of it. A
 device is a process there, and a queue is a thread; if operations of one queue overlap (queues of
 different slots), the queue has further rows. Times are microseconds from the first event. The
-category of an event is its kind; waiting is gray.
+category of an event is its kind. All waits have one name, because Perfetto takes the color from the
+name (it ignores `cname`); `wait` of `args` says what for.
 """
 
 from __future__ import annotations
@@ -66,12 +67,12 @@ def _slice(event: TimelineEvent, process: int, thread: int, origin: int) -> _Row
         about["bytes"] = event.bytes
     if event.peer:
         about["peer"] = event.peer
-    color = {"cname": "grey"} if event.is_wait else {}
+    if event.is_wait:
+        about["wait"] = event.name
     return {
         "ph": "X",
-        "name": event.name,
+        "name": event.kind.value if event.is_wait else event.name,
         "cat": event.kind.value,
-        **color,
         "pid": process,
         "tid": thread,
         "ts": (event.start_ns - origin) / 1000,

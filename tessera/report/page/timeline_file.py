@@ -61,7 +61,7 @@ def _span(
         device=devices[process],
         queue=queue,
         row=_whole(number.rstrip(")"), 1) - 1,
-        name=str(row.get("name")),
+        name=str(about.get("wait", row.get("name"))),
         start_ns=round(begin, 1),
         end_ns=round(begin + 1000.0 * float(str(took)), 1),
         request=_whole(about.get("request"), -1),

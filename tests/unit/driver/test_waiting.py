@@ -180,6 +180,7 @@ def test_simulated_time_is_whole(seed: int, backend: str) -> None:
     check(plan, events, time_by_place(events, devices, whole))
     read = read_timeline(json.loads(timeline_json(events, devices)), "t")
     data: Any = timeline_section(read, 0, "t").data
+    assert sorted(span.name for span in read.spans) == sorted(event.name for event in events)
     kinds = [span.kind for span in read.spans]
     assert kinds.count(EventKind.WAITING) == sum(event.is_wait for event in events)
     assert data["spans"]["kind"] == [[*EventKind].index(kind) for kind in kinds]
