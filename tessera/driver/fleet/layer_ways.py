@@ -5,9 +5,10 @@ In: a `WaySearch`. Out: `UnitWay`s, the best order of kinds for each group of GP
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 
 from tessera.driver.fleet.engines import EngineStage, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
@@ -23,6 +24,8 @@ _LARGEST = 8
 _ENOUGH = 3
 _MOST_FULL = 0.97
 """Share of the memory of a GPU that steps may fill."""
+
+_NUMBER = re.compile(r"\d+")
 
 Group = tuple[tuple[int, int], ...]
 """Kinds and counts, in the order in which their GPUs take the steps."""
@@ -91,13 +94,8 @@ def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | No
         return None
     places = tuple(devices[at] for part, at in zip(parts, cut, strict=True) for _ in part)
     way = placed_way(search, LAYERS, counts, unit, places_of_all(search.model, places))
-    held = _layers_in(search.model.decode[-1], parts)
-    stages = [
-        EngineStage(
-            unit.kinds[device], sum(n for n, at in zip(held, cut, strict=True) if at == number)
-        )
-        for number, device in enumerate(devices)
-    ]
+    layers = stage_layers(search.model.decode[-1], places, devices)
+    stages = [EngineStage(unit.kinds[d], n) for d, n in zip(devices, layers, strict=True)]
     return None if way is None else with_engine(way, stages)
 
 
@@ -107,16 +105,31 @@ def with_engine(way: UnitWay, stages: Sequence[EngineStage], tensor: int = 1) ->
     return replace(way, engines=(engine,))
 
 
+def stage_layers(step: ModelStep, places: Sequence[int], devices: Sequence[int]) -> list[int]:
+    """How many layers each of the devices has, by the numbers in the names of states.
+
+    A layer is where the last step with one of its states is. All 0 if the names do not say it, or
+    if layers are not in the order of the devices.
+    """
+    states = {name: max(users) for name, users in step.users(Role.STATE).items()}
+    numbers = [[int(n) for n in _NUMBER.findall(name)] for name in states]
+    count = min(map(len, numbers), default=0)
+    varied = [n for n in range(count) if len({own[n] for own in numbers}) > 1]
+    if not count:
+        return [0] * len(devices)
+    last: dict[int, int] = {}
+    for own, user in zip(numbers, states.values(), strict=True):
+        layer = own[varied[0] if varied else 0]
+        last[layer] = max(last.get(layer, 0), user)
+    firsts = [min((n for n, at in last.items() if places[at] == d), default=-1) for d in devices]
+    sizes = [end - first for first, end in pairwise((0, *firsts[1:], max(last) + 1))]
+    return sizes if min(sizes) > 0 and min(firsts) >= 0 else [0] * len(devices)
+
+
 def all_layers(model: ServedModel) -> int:
-    """The layers of a model that keep states."""
+    """The layers of a model; 0 if they are not known."""
     step = model.decode[-1]
-    return sum(_layers_in(step, _segments(step)))
-
-
-def _layers_in(step: ModelStep, parts: Sequence[Sequence[int]]) -> list[int]:
-    """The layers of each segment: one if it has states, since those of a layer share steps."""
-    users = {user for users in step.users(Role.STATE).values() for user in users}
-    return [int(any(n in users for n in part)) for part in parts]
+    return stage_layers(step, [0] * len(step.ns), [0])[0]
 
 
 def _segments(step: ModelStep) -> list[list[int]]:

@@ -47,7 +47,7 @@ def obstacle(way: UnitWay) -> str | None:
 def _engine_obstacle(engine: UnitEngine) -> str | None:
     staged = len(engine.stages) > 1
     if staged and not all(stage.layers for stage in engine.stages):
-        return "one of its GPUs has no layer, and every pipeline stage needs one"
+        return "it is not known which whole layers each of its GPUs has, or one has none"
     if staged and engine.role is not EngineRole.BOTH:
         return "NixlConnector hands no caches over between pipeline stages"
     return None
@@ -111,12 +111,12 @@ def check_hosts(engine: PlacedEngine) -> None:
 
 def vllm_fleet(deployment: Deployment) -> EmittedFleet:
     """The fleet as commands of vLLM."""
-    versions = (f"vLLM {VLLM}", f"vllm-router {ROUTER}")
-    hosts = deployment.hosts
+    hosts, fronts = deployment.hosts, _routers(deployment)
+    versions = (f"vLLM {VLLM}", *([f"vllm-router {ROUTER}"] if fronts else []))
     commands = [c for e in deployment.engines for c in _commands(deployment, e)]
-    fronts = _routers(deployment)
     notes = [
-        f"install `vllm=={VLLM}` on every host, and `vllm-router=={ROUTER}` where the router runs"
+        f"install `vllm=={VLLM}` on every host"
+        + (f", and `vllm-router=={ROUTER}` where the router runs" if fronts else "")
     ]
     if deployment.of(EngineRole.PROMPTS):
         notes.append("caches are handed over by NIXL: `nixl` has to be installed on every host")
@@ -164,7 +164,7 @@ def _commands(deployment: Deployment, engine: PlacedEngine) -> list[StartCommand
 
 
 def _routers(deployment: Deployment) -> list[StartCommand]:
-    """The router of the pools, if there are any, and the one in front of all engines."""
+    """The router of the pools, if there are any, and the one in front of several engines."""
     pools = deployment.of(EngineRole.PROMPTS, EngineRole.ANSWERS)
     whole = deployment.of(EngineRole.BOTH)
     made = []
@@ -177,7 +177,7 @@ def _routers(deployment: Deployment) -> list[StartCommand]:
         made.append(
             _router("pools", argv, _POOLS) if whole else _router("router", argv, FRONT_PORT)
         )
-    if whole:
+    if whole and len(deployment.engines) > 1:
         urls = [_url(deployment, engine) for engine in whole]
         urls += [f"http://{FRONT}:{_POOLS}"] if pools else []
         made.append(_router("router", ["--worker-urls", *urls], FRONT_PORT))

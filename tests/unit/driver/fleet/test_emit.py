@@ -22,8 +22,10 @@ from tessera.driver.fleet.emit.commands import EmittedFleet, StartCommand
 from tessera.driver.fleet.emit.deployment import HOST_GPUS, deployment_of
 from tessera.driver.fleet.emit.emit_fleet import emit_fleet
 from tessera.driver.fleet.engines import EngineRole, EngineStage, UnitEngine
-from tessera.driver.fleet.make_fleet import FleetReport, fleet
+from tessera.driver.fleet.layer_ways import stage_layers
+from tessera.driver.fleet.make_fleet import FleetReport, fleet, offered_for
 from tessera.driver.fleet.options import FleetOptions
+from tessera.ir.program.program import Role
 from tests.helpers.command import tessc
 
 TABLE = json.loads((Path(__file__).parents[3] / "data/serving_options.json").read_text())
@@ -215,8 +217,19 @@ def test_pools_with_a_free_ratio_have_their_roles_limits_and_router(report: Flee
 
 
 def test_stages_of_a_pipeline_have_the_layers_of_the_answer(report: FleetReport) -> None:
-    way = next(c for c in report.capacities if c.way.strategy == "layers")
-    assert sum(stage.layers for stage in way.way.engines[0].stages) == 3
+    ways = [c.way for c in report.capacities if c.way.strategy == "layers"]
+    assert {sum(stage.layers for stage in way.engines[0].stages) for way in ways} == {0, 3}
+    step = report.model.decode[-1]
+    assert {name.partition(".")[0] for name in step.users(Role.STATE)} == {"l0", "l1", "l2"}
+    for cut in range(len(step.ns)):
+        places = [int(n >= cut) for n in range(len(step.ns))]
+        ends = [max(max(users) for name, users in step.users(Role.STATE).items() if layer in name)
+                for layer in ("l0.", "l1.", "l2.")]  # fmt: skip
+        before = sum(end < cut for end in ends)
+        assert stage_layers(step, places, [0, 1]) == (
+            [before, 3 - before] if 0 < before < 3 else [0, 0]
+        )
+    assert stage_layers(step, [1] * len(step.ns), [1, 0]) == [0, 0]
     stages = tuple(EngineStage(kind, n) for kind, n in ((0, 20), (0, 8), (1, 4)))
     command = _emitted(_answer(report, (1, [UnitEngine(stages=stages)])), "vllm").commands[0]
     assert dict(command.env)[vllm.LAYER_PARTITION] == "20,8,4"
@@ -226,12 +239,34 @@ def test_stages_of_a_pipeline_have_the_layers_of_the_answer(report: FleetReport)
 
 def test_an_engine_over_two_hosts_is_a_command_in_each(report: FleetReport) -> None:
     engine = UnitEngine(stages=tuple(EngineStage(0, 2) for _ in range(16)))
-    first, second, router = _emitted(_answer(report, (1, [engine])), "vllm").commands
+    first, second = _emitted(_answer(report, (1, [engine])), "vllm").commands
     assert _options(first)["--node-rank"] == "0"
     assert _options(second)["--node-rank"] == "1"
     assert "--headless" in second.argv
     assert "--headless" not in first.argv
-    assert len([word for word in router.argv if word.startswith("http")]) == 1
+    two = _emitted(_answer(report, (2, [engine])), "vllm").commands
+    assert len([word for word in two[-1].argv if word.startswith("http")]) == 2
+
+
+def test_hosts_and_numbers_of_gpus_are_those_of_the_machine_file(
+    report: FleetReport, tmp_path: Path
+) -> None:
+    file = tmp_path / "hosts.toml"
+    file.write_text(
+        'link = "100Gb/s"\n[[node]]\nname = "left"\nlink = "pcie4"\n[[node.card]]\ngpu = "a100"\n'
+        'count = 2\n[[node.card]]\ngpu = "l40s"\n[[node]]\nname = "right"\nlink = "pcie4"\n'
+        '[[node.card]]\ngpu = "l40s"\ncount = 2\n'
+    )
+    options = replace(report.options, machine=str(file), gpus=None)
+    engines = [
+        UnitEngine(stages=(EngineStage(1, 32),)),
+        UnitEngine(stages=(EngineStage(0, 20), EngineStage(2, 12)), count=2),
+    ]
+    answer = _answer(replace(report, options=options, offered=offered_for(options)), (1, engines))
+    emitted = _emitted(answer, "vllm")
+    where = [(c.host, dict(c.env)["CUDA_VISIBLE_DEVICES"]) for c in emitted.commands[:-1]]
+    assert where == [("left", "2"), ("left", "0"), ("right", "0"), ("left", "1"), ("right", "1")]
+    assert "the address of right" in dict(emitted.files)["fleet.sh"]
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -424,7 +459,7 @@ def test_what_a_system_cannot_start_is_refused_with_what_it_can(report: FleetRep
     odd = UnitEngine(stages=tuple(EngineStage(0, 2) for _ in range(9)))
     pools = [UnitEngine(stages=PLAIN, role=PROMPTS), UnitEngine(stages=PLAIN, role=ANSWERS)]
     cases = [
-        ("vllm", [UnitEngine(stages=(EngineStage(0, 32), EngineStage(0, 0)))], "no layer"),
+        ("vllm", [UnitEngine(stages=(EngineStage(0, 32), EngineStage(0, 0)))], "or one has none"),
         ("vllm", [UnitEngine(stages=two, role=ANSWERS), pools[0]], "NixlConnector"),
         ("vllm", [odd], "8 in host-1, 1 in host-2"),
         ("dynamo", [UnitEngine(stages=two)], "several kinds"),
