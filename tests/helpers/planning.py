@@ -186,7 +186,8 @@ def walk(problem: Problem, placement: tuple[int, ...]) -> tuple[list[float], lis
                 start = max(done[task], left.get((device, wire.target), 0.0))
                 sent = start + tensor.bytes * wire.ns_per_byte
                 left[device, wire.target] = sent
-                arrives[index, wire.target] = sent + wire.latency_ns + problem.transfer_ns
+                ends = 2 * (problem.transfer_ns + tensor.bytes * wire.end_ns_per_byte)
+                arrives[index, wire.target] = sent + wire.latency_ns + ends
     return begun, done
 
 

@@ -59,7 +59,7 @@ def request_bound(problem: Problem) -> float:
     for wire in problem.wires:
         per_byte[wire.source, wire.target] = wire.ns_per_byte
         waits[wire.source, wire.target] = wire.latency_ns
-    tax = problem.transfer_ns * (1.0 - np.eye(count))
+    apart = 1.0 - np.eye(count)
     reads: list[list[Tensor]] = [[] for _ in problem.tasks]
     for tensor in problem.tensors:
         for reader in tensor.consumers:
@@ -69,7 +69,7 @@ def request_bound(problem: Problem) -> float:
     for index, task in enumerate(problem.tasks):
         start = np.zeros(count)
         for tensor in reads[index]:
-            ways = tensor.bytes * per_byte + waits + (tensor.count + 1) * tax
+            ways = tensor.bytes * per_byte + waits + problem.ends_ns(tensor) * apart
             start = np.maximum(start, (ends[tensor.producer][:, None] + ways).min(axis=0))
         ends[index] = start + [INFINITY if ns is None else ns for ns in task.ns]
         longest = max(longest, float(ends[index].min()))

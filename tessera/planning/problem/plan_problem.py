@@ -4,22 +4,25 @@ In: one or more `KernelGraph`s with `Costs`, a `Machine`, and the numbers of slo
 `Planning`: the problem, and which task each step became part of.
 
 A tensor is the part of a buffer that one step writes and the same other steps read. Overlapping
-regions are cut into disjoint pieces, since bytes are sent once to a device. So no plan sends less
-than the problem counts, and its bound is below every plan. Buffers fill memory wherever a step that
-touches them runs: weights and module variables once, state once per lane, everything private to a
-request once per slot. Of weights and states, a device has the bytes that its steps touch. Traces of
-a mix share weights, variables and state of equal key. Steps stay together if a value persists
-between them from one request to the next, and if one is pinned: it stays with all steps with which
-it shares a dependence. A value that a request leaves to the next request of its lane limits the
-period: a `Cycle` from the step that needs it to the step that makes it. This is sound, not tight.
-Bytes that twins make are where each of them runs, and the next request finds them there: they make
-no tensor, no cycle through another step, and nothing stays together because of them.
+regions are cut into disjoint pieces, since bytes are sent once to a device, and tensors that one
+step reads share the count of one transfer, since lowering may send them together. So no plan sends
+less, or more rarely, than the problem counts, and its bound is below every plan. Buffers fill
+memory wherever a step that touches them runs: weights and module variables once, state once per
+lane, everything private to a request once per slot. Of weights and states, a device has the bytes
+that its steps touch. Traces of a mix share weights, variables and state of equal key. Steps stay
+together if a value persists between them from one request to the next, and if one is pinned: it
+stays with all steps with which it shares a dependence. A value that a request leaves to the next
+request of its lane limits the period: a `Cycle` from the step that needs it to the step that makes
+it. This is sound, not tight. Bytes that twins make are where each of them runs, and the next
+request finds them there: they make no tensor, no cycle through another step, and nothing stays
+together because of them.
 
 Longer than 400 lines because tasks, tensors, memory and cycles are made from the same graphs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -58,20 +61,26 @@ def tensors_of(graph: KernelGraph, first: int, rate: float) -> Iterator[Tensor]:
         if is_sent and edge.source not in twins:
             by_region = written.setdefault((edge.source, edge.buffer), {})
             by_region.setdefault(edge.region, []).append(edge)
+    rows: list[tuple[str, int, int, tuple[int, ...], bool]] = []
+    taken: dict[int, set[int]] = {}
     for (source, number), by_region in written.items():
         buffer = graph.buffers[number]
-        taken: set[int] = set()
         for readers, size in _pieces(by_region, buffer.bytes):
-            yield Tensor(
-                name=f"{buffer.name}@#{source}",
-                bytes=size,
-                producer=first + source,
-                consumers=tuple(first + reader for reader in readers),
-                # All bytes of a buffer that one step writes and another reads go in one transfer.
-                count=int(taken.isdisjoint(readers)),
-                rate=rate,
-            )
-            taken.update(readers)
+            # All bytes that one step writes and another reads go in one transfer.
+            known = taken.setdefault(source, set())
+            rows.append((buffer.name, size, source, readers, known.isdisjoint(readers)))
+            known.update(readers)
+    reads = Counter(reader for *_, readers, counts in rows if counts for reader in readers)
+    for name, size, source, readers, counts in rows:
+        yield Tensor(
+            name=f"{name}@#{source}",
+            bytes=size,
+            producer=first + source,
+            consumers=tuple(first + reader for reader in readers),
+            # What one step reads of several may be one transfer too.
+            count=1 / max(reads[reader] for reader in readers) if counts else 0.0,
+            rate=rate,
+        )
 
 
 def _twins(graph: KernelGraph) -> frozenset[int]:

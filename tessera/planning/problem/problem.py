@@ -47,13 +47,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """Bytes that one task writes and others read. `count` transfers move it, one if contiguous."""
+    """Bytes that one task writes and others read. At least `count` transfers move it, less than one
+    if others may go with it."""
 
     name: str
     bytes: float
     producer: int
     consumers: tuple[int, ...]
-    count: int = 1
+    count: float = 1.0
     rate: float = 1.0
 
 
@@ -168,10 +169,9 @@ class Problem:
         by_bytes = tensor.bytes * wire.end_ns_per_byte
         return (self.transfer_ns * tensor.count + by_bytes) * tensor.rate
 
-    def arrival_ns(self, tensor: Tensor, wire: Wire) -> float:
-        """Time from when a tensor has left to its reader's start; ends of transfers overlap."""
-        ends = self.transfer_ns * (tensor.count + 1) + 2 * tensor.bytes * wire.end_ns_per_byte
-        return wire.latency_ns + ends
+    def ends_ns(self, tensor: Tensor) -> float:
+        """Time of both ends of a tensor's transfers, which overlap, whatever goes with it."""
+        return self.transfer_ns * (max(1.0, tensor.count) + 1)
 
     def resources(self) -> tuple[tuple[LimitKind, str], ...]:
         """The kinds and names of all loads, in the order of `Measure.loads`."""

@@ -230,7 +230,8 @@ def _arrival(
         return np.full(len(end), INFINITY)
     leaves = np.maximum(end, busy[pair]) + tensor.bytes * wire.ns_per_byte
     busy[pair] = np.where(needed, leaves, busy[pair])
-    return np.asarray(leaves + problem.arrival_ns(tensor, wire))
+    ends = problem.ends_ns(tensor) + 2 * tensor.bytes * wire.end_ns_per_byte
+    return np.asarray(leaves + (wire.latency_ns + ends))
 
 
 # --- enumeration and recursion -----------------------------------------------------------------

@@ -148,7 +148,7 @@ class _Prefixes:
         leaves = np.maximum(self.arrivals[at, source, rows], until)
         leaves += tensor.bytes * self.ns_per_byte[source, device]
         self.busy[source, device, rows] = np.where(sent, leaves, until)
-        ends = self.problem.transfer_ns * (tensor.count + 1)
+        ends = self.problem.ends_ns(tensor)
         ends = ends + tensor.bytes * self.end_ns[source, device]
         comes = leaves + (self.waits[source, device] + ends)
         arrival: Array = np.where(sent, comes, known)

@@ -78,7 +78,7 @@ class _Requests:
         self.rates = {task.trace: task.rate for task in problem.tasks}
         self.made: list[list[tuple[float, float, tuple[int, ...]]]] = [[] for _ in problem.tasks]
         for tensor in problem.tensors:
-            ends = problem.transfer_ns * (tensor.count + 1)
+            ends = problem.ends_ns(tensor)
             self.made[tensor.producer].append((tensor.bytes, ends, tensor.consumers))
         self.wires = {
             (wire.source, wire.target): (

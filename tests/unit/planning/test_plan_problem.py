@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tessera.ir.graph.region import (
 )
 from tessera.ir.objectives import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Barred, CostSource, Duration
+from tessera.ir.plan.launch_program import Run
 from tessera.ir.program.program import Program, Role
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
@@ -42,6 +44,7 @@ from tessera.planning.search.plans import choose
 from tessera.planning.search.schedule import request_times
 from tessera.planning.search.sensitivity import sensitivities
 from tessera.wording import Wording
+from tests.helpers.exchanges import exchange_model
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
@@ -277,6 +280,31 @@ def test_bytes_that_two_steps_read_are_one_tensor() -> None:
     }
     # Each step waits for bytes of its own: lowering makes two transfers, 0:6144 and 6144:8192.
     assert {t.consumers: t.count for t in tensors} == {(1,): 1, (2,): 1, (1, 2): 0}
+
+
+def test_no_plan_makes_fewer_transfers_than_the_problem_counts() -> None:
+    """Steps that read several tensors, on devices at random; and `q`, `k`, `v` count as one."""
+    equal = 0
+    for seed in range(30):
+        model = exchange_model(seed, "abc"[: 2 + seed % 2])
+        (served,), (lowered,) = model.traces, model.lowered.traces
+        graph = AnalysisManager(served.program).get(Dependences).graph
+        where = {
+            int(queued.operation.step): program.device
+            for program in lowered.programs
+            for queued in program.operations
+            if isinstance(queued.operation, Run)
+        }
+        counted: Counter[tuple[str, str]] = Counter()
+        for tensor in tensors_of(graph, 0, 1.0):
+            source = where[tensor.producer]
+            for target in {where[reader] for reader in tensor.consumers} - {source}:
+                counted[source, target] += tensor.count  # type: ignore[assignment]
+        made = Counter((t.source, t.target) for t in lowered.transfers)
+        for way, count in counted.items():
+            assert count <= made[way] + 1e-9, (seed, way)
+            equal += abs(count - made[way]) < 1e-9
+    assert equal > 20
 
 
 def test_pieces_of_a_buffer_are_held_by_the_steps_around_them() -> None:
