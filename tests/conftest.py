@@ -40,7 +40,7 @@ settings.register_profile(
     "ci",
     deadline=None,
     suppress_health_check=_QUIET,
-    max_examples=16,
+    max_examples=12,
     phases=_PHASES,
     derandomize=True,
 )

@@ -12,6 +12,7 @@ from tests.fuzz.mutate import MUTATIONS, mutate
 from tests.fuzz.ptx import case_text, run_cases, sources
 from tests.helpers.corpus import handwritten_texts
 from tests.helpers.ptxas import find_ptxas
+from tests.helpers.share import share
 
 TEXTS = [text for _, text in handwritten_texts()]
 VALID = ".version 8.0\n.target sm_80\n.address_size 64\n.entry k() { ret; }\n"
@@ -71,7 +72,7 @@ def test_judge_calls_a_lossy_printer_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not on PATH")
 def test_faults_are_found_where_ptxas_finds_them() -> None:
-    table = positions.check_positions(per_kind=2, texts=positions.plain_texts())
+    table = positions.check_positions(per_kind=len(share(range(2))), texts=positions.plain_texts())
     for kind, row in table.items():
         assert row["we refuse"] == row["ptxas refuses"] == row["cases"], kind
         assert row["elsewhere"] == [], kind

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import mmap
 import os
 import random
@@ -139,6 +140,9 @@ class SharedBlock:
         os.close(self.descriptor)
 
 
+parsed = functools.cache(parse_module)
+
+
 class FakeCuda:
     """The functions of the driver that Tessera calls."""
 
@@ -171,6 +175,7 @@ class FakeCuda:
         self.gpu_count, self.sms, self.memory, self.version = gpus, sms, memory, version
         self.capability, self.can_peer, self.hang = capability, peers, hang
         self.name = name
+        self.computes = True  # False: kernels take their time and leave memory as it is
         self.last: dict[int, Node] | None = {} if one_queue else None
         self.greens: dict[Context, list[Any]] = {}
         self.random = random.Random(seed)
@@ -313,7 +318,7 @@ class FakeCuda:
     def cuModuleLoadDataEx(self, image: bytes, count: int, names: Any, values: Any) -> Any:
         text = image.rstrip(b"\0").decode()
         try:
-            module = parse_module(text)
+            module = parsed(text)
         except TesseraError:
             log = b"ptxas application ptx input, line 3; fatal : Parsing error\0"
             values[0][: len(log)] = log
@@ -633,7 +638,7 @@ class FakeCuda:
             self.launched.append((function.name, stream.sms))
             if function.name in HELPERS:
                 self._helper(function.name, [int.from_bytes(v, "little") for v in values])
-            else:
+            elif self.computes:
                 kernel.launch(tuple(grid), tuple(block), values, shared=shared, cluster=cluster)
 
         return self._enqueue(stream, function.name, run)
@@ -727,17 +732,19 @@ class FakeCuda:
         """Run some of what is ready, or all of it, in random order."""
         done = 0
         while self.broken is None and (most is None or done < most):
-            ready = [
-                node
-                for node in self.pending
-                if node.label not in self.hang
-                and all(other.done for other in node.after)
-                and (node.may is None or node.may())
-            ]
+            ready = [node for node in self.pending if self._is_ready(node)]
             if not ready:
                 return
             self._run(self.random.choice(ready))
             done += 1
+
+    def _is_ready(self, node: Node) -> bool:
+        while node.after:
+            other = next(iter(node.after))
+            if not other.done:
+                return False
+            node.after.discard(other)
+        return node.label not in self.hang and (node.may is None or node.may())
 
     def _run(self, node: Node) -> None:
         self.clock += 0.001

@@ -46,8 +46,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeCuda, "cuDeviceGetName", lambda self, size, device: (0, b"NVIDIA H200"))
 
 
-def run(devices: str = "h200", trace: Path = TRACE, **more: Any) -> tuple[dict[str, Any], FakeCuda]:
+def run(
+    devices: str = "h200", trace: Path = TRACE, *, computes: bool = False, **more: Any
+) -> tuple[dict[str, Any], FakeCuda]:
     fake = FakeCuda()
+    fake.computes = computes
     options = ProfileOptions(devices=devices, repeats=3)
     return profile(trace, options, driver=Driver(fake), **more), fake
 
@@ -160,7 +163,7 @@ def test_slices_are_measured_that_are_busy_together(
     monkeypatch.setattr(together, "together_ns", watched)
     monkeypatch.setattr(together, "_LEAST_NS", 0)
     monkeypatch.setattr(profiling, "_MOST_SLOTS", 2)  # more are tried where two do not fill it
-    found, fake = run("h200,h200:84sm,h200:48sm", counting)
+    found, fake = run("h200,h200:84sm,h200:48sm", counting, computes=True)
     read = parse_profile(profile_text(found))
     assert [one.sms for one in read.together] == [132, 84, 48]
     for key, own, times in (
@@ -349,7 +352,7 @@ def test_steps_find_what_they_would_find_in_a_request(
         close(self)
 
     monkeypatch.setattr(measuring.Profiler, "close", look)
-    assert len(run(trace=counting)[0]["rows"]) == 3
+    assert len(run(trace=counting, computes=True)[0]["rows"]) == 3
     assert seen == {"s": 75, "n": 1075}
 
 
@@ -383,7 +386,7 @@ def test_a_library_call_that_cannot_be_captured_is_made_again_and_again(
 def test_a_step_that_faults_is_a_fault_in_words(counting: Path) -> None:
     counting.write_text(IN_PLACE.replace("ret; }", "trap; }"))
     with pytest.raises(TesseraError) as caught:
-        run(trace=counting)
+        run(trace=counting, computes=True)
     assert caught.value.diagnostics[0].code == "TSR5106"
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import tessera
+from tessera.driver.analyses import remembering
 from tessera.driver.load import load
 from tessera.driver.serve.engine import Engine
 from tessera.ir.plan.division import Cut, Division
 from tessera.ir.plan.plan import Plan
-from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.legal_cuts import LegalCuts
 from tessera.passes.division.twins import TwinRules
@@ -18,13 +20,15 @@ from tests.helpers.tiny_model import BUFFERS, KERNEL, STEP, fault_in_one_replica
 from tests.helpers.traces import trace
 from tests.unit.driver.serve.test_generated import ANSWERS, TRACES
 
+pytestmark = pytest.mark.usefixtures("kept_analyses")
+
 LIMIT_S = 300
 
 
 def divided_steps(name: str) -> tuple[list[str], list[str]]:
     """Options that cut two thirds of the steps that can be cut, and give the others twins."""
     program = load(TRACES / f"{name}.ptx")
-    manager = AnalysisManager(program)
+    manager = remembering(program)
     rules = TwinRules(program, manager.get(Dependences).graph)
     cuts, twins = [], []
     for steps in manager.get(LegalCuts).steps:

@@ -5,6 +5,7 @@ import pytest
 
 from tessera.backend.ptx_executor.numerics import exact, float64, floats, quiet
 from tests.helpers.numerics_reference import SHAPES, operate, random_bits, value
+from tests.helpers.share import share
 
 COUNT = 1500
 MODES = ["rn", "rz", "rm", "rp"]
@@ -17,6 +18,7 @@ def _quiet():
 
 
 def check(t, op, mode, function, arity, seed=0, count=COUNT):
+    count = len(share(range(count)))
     columns = [random_bits(t, count, seed + i) for i in range(arity)]
     got = function(t, *columns, rounding=mode)
     assert got.dtype == columns[0].dtype
