@@ -4,7 +4,7 @@ In: events, of a run or of a simulation. Out: JSON of the trace event format, or
 device is a process there, and a queue is a thread; if operations of one queue overlap (queues of
 different slots), the queue has further rows. Times are microseconds from the first event. The
 category of an event is its kind. All waits have one name, because Perfetto takes the color from the
-name (it ignores `cname`); `wait` of `args` says what for.
+name alone; `wait` of `args` says what for.
 """
 
 from __future__ import annotations
