@@ -3,7 +3,7 @@
 In: a `Problem` and a placement. Out: `RequestTimes`: the time of a request, and of each cycle. A
 device runs its tasks in program order, one by one; a task starts when its device is free and all it
 reads has arrived; a transfer starts when its tensor is made and the transfers before it on the same
-pair have left, and takes its bytes and `Problem.arrival_ns`. A cycle lasts from the
+pair have left, and takes its bytes, the latency and both ends. A cycle lasts from the
 start of its first task to the end of its last: the next request of the same lane waits that long.
 """
 
