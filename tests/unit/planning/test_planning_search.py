@@ -317,7 +317,7 @@ def test_a_time_limit_too_short_for_any_search(
     monkeypatch.setattr(_CLOCK, "seconds_left", lambda watch: 1e-6 if watch.deadline else None)
     target = tmp_path / "p.tsp"
     outcome = tessc(
-        "plan", str(TRACES / "moe.ptx"), "--gpus", PAIR, "--time-limit", "1e-6", "-o", str(target)
+        "plan", str(TRACES / "dit.ptx"), "--gpus", PAIR, "--time-limit", "1e-6", "-o", str(target)
     )
     assert outcome.code == 0, outcome.err
     assert "TSR3019" in outcome.err

@@ -16,6 +16,7 @@ from tessera.ir.plan.launch_program import HOST
 from tests.helpers.deaths import KINDS, LIMIT_S, Replica, random_served, try_death
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, expected, inputs_of, model_of
+from tests.helpers.share import share
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def other() -> Iterator[Replica]:
     replica.close()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", share(range(12)))
 def test_deaths(seed: int, other: Replica) -> None:
     kind, well, faulted = try_death(seed, other)
     assert well + faulted or kind == "cancel"

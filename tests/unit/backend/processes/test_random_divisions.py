@@ -20,6 +20,7 @@ from tessera.passes.division.part_kernels import with_part_kernels
 from tests.helpers.random_divisions import random_devices, random_division
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
+from tests.helpers.share import share
 
 DEVICES = "abc"
 
@@ -71,7 +72,7 @@ def test_equal_to_one_device() -> None:
 
 
 def test_two_traces_share_weights_and_states() -> None:
-    for seed in range(4):
+    for seed in share(range(4)):
         pair = [random_program(seed + n, steps=5, ctas=4, races=False) for n in (0, 1)]
         check_divisions(pair, seed, plans=2)
 

@@ -31,7 +31,7 @@ def words(t):
 
 
 @pytest.mark.parametrize("t", ["f16", "bf16", "f32", "f64"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(data=st.data())
 def test_fma_rounds_the_exact_result_once(t, data):
     operands = [data.draw(words(t)) for _ in range(3)]
@@ -45,7 +45,7 @@ def test_fma_rounds_the_exact_result_once(t, data):
         assert got == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(words("f64"), words("f64"), words("f64"), MODES)
 def test_the_fallback_of_fractions_is_exact(a, b, c, mode):
     def bits_of(number: float) -> int:
@@ -61,7 +61,7 @@ def test_the_fallback_of_fractions_is_exact(a, b, c, mode):
         assert bits_of(exact.sqrt(x, mode)) == operate("f64", "sqrt", [a], mode)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(st.tuples(*[st.integers(0, 2**128 - 1)] * 2), min_size=1, max_size=8))
 def test_carry_chains_add_and_subtract_wide_integers(pairs):
     def limbs(column):
@@ -81,7 +81,7 @@ def test_carry_chains_add_and_subtract_wide_integers(pairs):
     assert kept.tolist() == [a >= b for a, b in pairs]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(words("f32"), min_size=2, max_size=40))
 def test_conversions_keep_order(raws):
     values = np.array(raws, np.uint32).view(np.float32)
