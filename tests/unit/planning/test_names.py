@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.driver.plan import PlanOptions, PlanReport, plan
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -60,7 +61,7 @@ def test_a_plan_does_not_depend_on_names_of_gpus(
     tmp_path: Path, objective: str, every: int
 ) -> None:
     wanted = list(figures(planned(tmp_path, "mine", "other", MLP, objective=objective)))
-    for number in range(0, len(WORDS), every):
+    for number in share(range(0, len(WORDS), every)):
         names = WORDS[number], WORDS[(number + 1) % len(WORDS)]
         found = list(figures(planned(tmp_path, *names, MLP, objective=objective)))
         assert found == wanted, names

@@ -19,6 +19,7 @@ from tessera.ir.plan.plan import Plan
 from tessera.ir.program.print_trace import print_program
 from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -198,7 +199,7 @@ def test_devices_with_more_sms_or_less_time_than_their_card_has(plan: Plan) -> N
         open_plan(replace(plan, replicas=replicas, latency_ns=0.1))
 
 
-@pytest.mark.parametrize("objective", [*OBJECTIVES])
+@pytest.mark.parametrize("objective", share([*OBJECTIVES]))
 def test_what_the_planner_predicts_holds_together(tmp_path: Path, objective: str) -> None:
     """Also for several traces, and for GPUs of the user's own, whatever their memory."""
     machine = (
