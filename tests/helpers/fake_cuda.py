@@ -143,6 +143,20 @@ class SharedBlock:
 parsed = functools.cache(parse_module)
 
 
+class MemoryHandle:
+    """Memory for other processes: bytes at an address, as of the bindings."""
+
+    def __init__(self, text: bytes = b"") -> None:
+        self._bytes = ctypes.create_string_buffer(text, 64)
+
+    @property
+    def raw(self) -> bytes:
+        return self._bytes.raw
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self._bytes)
+
+
 class FakeCuda:
     """The functions of the driver that Tessera calls."""
 
@@ -387,18 +401,18 @@ class FakeCuda:
         self.allocated[array.address] = (size, array)
         return OK, array.address
 
-    CUipcMemHandle = SimpleNamespace
+    CUipcMemHandle = MemoryHandle
 
     def cuIpcGetMemHandle(self, address: int) -> Any:
         size, array = self.allocated[address]  # only whole allocations can be opened elsewhere
         descriptor = array.descriptor if isinstance(array, SharedBlock) else -1
         text = f"{os.getpid()} {descriptor} {size} {address}"
-        return OK, SimpleNamespace(reserved=text.encode().ljust(64))
+        return OK, MemoryHandle(text.encode().ljust(64))
 
     def cuIpcOpenMemHandle(self, handle: Any, flags: int) -> Any:
         """Of a stand-in in another process, or of who shares this one, and its addresses."""
         assert flags == 1
-        process, descriptor, size, address = map(int, handle.reserved.split())
+        process, descriptor, size, address = map(int, handle.raw.split())
         if process == os.getpid():
             return OK, address
         opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR)

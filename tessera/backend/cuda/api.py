@@ -27,13 +27,12 @@ Bytes = npt.NDArray[np.uint8]
 NOT_READY = 600
 NOT_SUPPORTED = 801
 NON_BLOCKING = 1
-EVENT_TIMED = 0
-EVENT_PLAIN = 2
+EVENT_TIMED, EVENT_PLAIN = 0, 2
 NODE_PRIORITY = 8
 HOST_PORTABLE_MAPPED = 3
 LOG_BYTES = 16384
 MOST_PITCH = (1 << 31) - 1
-LAZY_PEERS = 1
+LAZY_PEERS, HANDLE_BYTES = 1, 64  # new bindings give only the address of a handle
 
 
 class DriverError(Exception):
@@ -253,12 +252,13 @@ class Driver:
 
     def memory_handle(self, address: int) -> bytes:
         """The handle by which another process opens an allocation."""
-        return bytes(self.call("cuIpcGetMemHandle", address).reserved)
+        made = self.call("cuIpcGetMemHandle", address)
+        return ctypes.string_at(made.getPtr(), HANDLE_BYTES)
 
     def open_memory(self, handle: bytes) -> int:
         """An allocation of another process, in the current context."""
         given = self.cu.CUipcMemHandle()
-        given.reserved = handle
+        ctypes.memmove(given.getPtr(), handle, HANDLE_BYTES)
         return int(self.call("cuIpcOpenMemHandle", given, LAZY_PEERS))
 
     def close_memory(self, address: int) -> None:
