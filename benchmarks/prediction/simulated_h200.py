@@ -104,7 +104,7 @@ def wanted_of(options: argparse.Namespace) -> list[Wanted]:
 
 
 def plan_one(work: Path, path: Path, wanted: Wanted) -> None:
-    """One plan; a failure is told, and no reason to leave out others: a placement may not fit."""
+    """Make one plan. A failure is printed, and the other plans are still made."""
     model, measured_times = path.stem, work / f"{path.stem}.profile.json"
     target = plan_path(work, model, wanted.label)
     if target.with_suffix(".json").exists():

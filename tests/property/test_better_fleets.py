@@ -21,7 +21,7 @@ from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.workload import PERCENTILES
 from tessera.driver.serve.measures import Slo
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 
 ROUNDING = 1 + 1e-6
 KINDS = ("a100", "l40s", "h100", "rtx-pro-6000", "a10", "t4")
@@ -209,7 +209,7 @@ def test_a_unit_serves_no_less_within_a_looser_limit(
 
 def test_fleets(traces: list[str]) -> None:
     came = [axis for seed in share(range(10)) for axis in _check(traces, seed)]
-    assert len({*came}) > 5
+    assert len({*came}) > least(8, 5)
 
 
 @pytest.mark.slow

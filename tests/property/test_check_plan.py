@@ -30,7 +30,7 @@ from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 
 # Changes that no run can survive, whatever the program.
 NEVER = frozenset(
@@ -216,7 +216,7 @@ def test_every_change_that_matters_is_refused(seed: int) -> None:
 
 def test_places_of_a_part_of_a_buffer_are_accepted_and_right() -> None:
     parts = [check_lowering(seed, runs=1, wide=True) for seed in share(range(8000, 8025))]
-    assert sum(map(bool, parts)) > 0.4 * len(parts)
+    assert sum(map(bool, parts)) > least(10, round(0.4 * len(parts)))
 
 
 @pytest.mark.parametrize("seed", [8002, 8004, 8007])
@@ -378,4 +378,4 @@ def test_pins_are_judged_as_by_sets_of_makers() -> None:
         assert {one.code for one in found} <= {"TSR4010"}
         assert bool(found) == is_split(case), seed
         verdicts[bool(found)] += 1
-    assert min(verdicts[True], verdicts[False]) > 1
+    assert min(verdicts[True], verdicts[False]) > least(5, 1)

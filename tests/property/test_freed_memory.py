@@ -29,7 +29,7 @@ from tessera.ir.program.program import BufferId, Program
 from tessera.passes.checker.check_plan import check_replica
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 from tests.helpers.traces import COPY, trace
 
 Mutant = tuple[str, LoweredReplica]
@@ -99,11 +99,11 @@ def test_other_frees() -> None:
     counts: Counter[str] = Counter()
     for seed in share(range(6)):
         check_frees(seed, counts)
-    assert counts["drop refused"] >= 3
-    assert counts["wrong refused"] >= 30
+    assert counts["drop refused"] >= least(10, 3)
+    assert counts["wrong refused"] >= least(100, 30)
     assert not counts["drop accepted"], "lowering frees nothing that need not be freed"
     assert not counts["double accepted"]
-    assert counts["regroup accepted"] >= 8
+    assert counts["regroup accepted"] >= least(20, 8)
     assert not counts["regroup refused"]
 
 

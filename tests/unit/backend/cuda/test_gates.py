@@ -19,7 +19,7 @@ from tessera.backend.service import BackendOptions, Model
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, model_of, serve
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 from tests.unit.backend.cuda.test_random_placements import GPUS, SLICES
 
 
@@ -83,7 +83,7 @@ def run(seed: int) -> bool:
 
 
 def test_random_gates() -> None:
-    assert sum(run(seed) for seed in share(range(8))) > 1
+    assert sum(run(seed) for seed in share(range(8))) > least(4, 1)
 
 
 @pytest.mark.slow
