@@ -201,6 +201,7 @@ HOSTS = (
     Run("hosts.links", ROOT),
     Run("hosts.gpu run --seconds 900 -o out/gpu/hosts_gpu.jsonl", GPU),
     Run("hosts.gpu report out/gpu/hosts_gpu.jsonl -o out/gpu/hosts_gpu.json", GPU),
+    Run("hosts.speed -o out/gpu/process_speed.json", GPU),
 )
 LAPTOP = (
     Run("laptop.no_gpu -o out/no_gpu.json --work out/no_gpu", TORCH),
