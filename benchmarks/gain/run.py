@@ -108,8 +108,9 @@ def ran(prepared: Prepared, requests: int) -> Outcome:
     opened = prepared.opened
     turns: Sequence[Turn] = schedule(
         requests,
-        [trace.share for trace in opened.plan.traces],
+        shares := [trace.share for trace in opened.plan.traces],
         [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
+        [replica.own_shares(shares) for replica in opened.replicas],
     )
     # Outputs that are kept or still digested need fresh memory, whose pages take the host longer
     # than copies; the host would be the limit of plans with large outputs.

@@ -295,7 +295,7 @@ def _transfers(plan: Plan) -> dict[str, float]:
     moved: dict[str, float] = {}
     for replica in plan.replicas:
         for lowered in replica.lowered.traces:
-            part = replica.share * plan.traces[lowered.trace].share
+            part = replica.serves(lowered.trace) * plan.traces[lowered.trace].share
             for move in lowered.transfers:
                 way = f"{move.source} to {move.target}"
                 moved[way] = moved.get(way, 0.0) + part * move.size

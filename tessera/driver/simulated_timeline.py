@@ -17,7 +17,7 @@ from tessera.driver.traces import read_planned
 from tessera.driver.waiting import waits_of
 from tessera.ir.plan.division import StepPart
 from tessera.ir.plan.launch_program import HOST, Queue, Transfer
-from tessera.ir.plan.plan import parts_of_placed
+from tessera.ir.plan.plan import PlacedTrace, parts_of_placed
 from tessera.ir.program.program import LaunchId, Program
 from tessera.simulation.journal import Busy
 from tessera.simulation.known_work import work_of
@@ -89,7 +89,7 @@ class _Events:
     def _compute(self, busy: Busy, node: WorkNode) -> TimelineEvent:
         device = busy.place[0]
         if node.step >= 0:
-            placed = self._replicas[busy.replica].traces[busy.trace].steps[node.step]
+            placed = self._placed(busy).steps[node.step]
             name = f"{placed.name}{self._parts(busy)[node.step].words(placed.arch)}"
             return self._event(busy, device, Queue.COMPUTE, name, step=LaunchId(node.step))
         if node.transfer < 0:
@@ -98,12 +98,16 @@ class _Events:
         text = f"start or end of the transfer of {self._buffer(busy, transfer)}"
         return self._event(busy, device, Queue.COMPUTE, text, transfer=transfer)
 
+    def _placed(self, busy: Busy) -> PlacedTrace:
+        traces = self._replicas[busy.replica].traces
+        return next(placed for placed in traces if placed.trace == busy.trace)
+
     def _parts(self, busy: Busy) -> Mapping[int, StepPart]:
         """What the steps of a trace are of the trace as it was read."""
         key = busy.replica, busy.trace
         if key not in self._known:
             planned = self._planned[busy.trace % len(self._planned)]
-            placed = self._replicas[busy.replica].traces[busy.trace]
+            placed = self._placed(busy)
             self._known[key] = parts_of_placed(placed, planned.division)
         return self._known[key]
 

@@ -124,7 +124,8 @@ def kernel_classes(setting: PlanSetting, plan: Plan) -> list[KernelClass]:
             steps.setdefault(step.name, []).append(step)
         placed: dict[str, Counter[str]] = {name: Counter() for name in steps}
         for replica in plan.replicas:
-            for placed_step in replica.traces[trace].steps:
+            own = replica.placed(trace)
+            for placed_step in own.steps if own is not None else ():
                 placed[placed_step.name][placed_step.device] += 1
         classes += [_class(prefix + name, steps[name], placed[name], kinds) for name in steps]
     return sorted(classes, key=lambda kernel_class: -max(ns or 0.0 for ns in kernel_class.ns))

@@ -24,6 +24,7 @@ from tessera.ir.plan.machine import EXCHANGED_BYTES
 from tessera.ir.plan.plan import (
     Baseline,
     PlacedStep,
+    PlacedTrace,
     Plan,
     Replica,
     hosts_of,
@@ -421,8 +422,7 @@ def _reason(report: PlanReport, step_reason: StepReason) -> Iterator[str]:
 
 def _part(report: PlanReport, step_reason: StepReason) -> str:
     """Which part or twin of a step of the trace it is."""
-    names = [trace.name for trace in report.plan.traces]
-    placed = report.plan.replicas[step_reason.replica].traces[names.index(step_reason.trace)]
+    placed = _placed_of(report, step_reason)
     part = parts_of_placed(placed, report.plan.traces[placed.trace].division)[step_reason.step]
     origin = f" of step {part.origin} of the trace" if part.count > 1 else ""
     return f"{part.words(placed.steps[step_reason.step].arch)}{origin}"
@@ -445,8 +445,14 @@ def _change(new: float, old: float | None) -> str:
 
 
 def _steps_of(report: PlanReport, step_reason: StepReason) -> Sequence[PlacedStep]:
+    return _placed_of(report, step_reason).steps
+
+
+def _placed_of(report: PlanReport, step_reason: StepReason) -> PlacedTrace:
     names = [trace.name for trace in report.plan.traces]
-    return report.plan.replicas[step_reason.replica].traces[names.index(step_reason.trace)].steps
+    number = names.index(step_reason.trace)
+    traces = report.plan.replicas[step_reason.replica].traces
+    return next(placed for placed in traces if placed.trace == number)
 
 
 def _graph(report: PlanReport, step_reason: StepReason) -> KernelGraph:

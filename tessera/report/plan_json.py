@@ -114,6 +114,7 @@ def _replica(replica: Replica, plan: Plan) -> dict[str, Any]:
     lowered = replica.lowered
     return {
         "share": replica.share,
+        **({"shares": replica.shares} if replica.shares else {}),
         "slots": replica.slots,
         "lanes": replica.lanes,
         "policy": replica.policy,

@@ -95,6 +95,7 @@ def shape_of(
     return tuple(
         (
             replica.share,
+            replica.shares,
             replica.slots,
             replica.lanes,
             tuple(

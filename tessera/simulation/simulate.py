@@ -91,19 +91,20 @@ def alone(
     noise: Noise | None = None,
     known_work: KnownWork | None = None,
 ) -> float:
-    """The time of a request on an idle machine: the mean over the traces, weighted by their shares.
+    """The time of a request on an idle machine: the mean over the traces that a replica serves,
+    weighted by their shares.
 
     With several replicas, the time of the slowest one.
     """
     slowest = 0.0
-    whole = sum(shares)
     works = (known_work or KnownWork(hardware)).of(replicas, noise)
     known: dict[object, float] = {}
     for replica, work in zip(replicas, works, strict=True):
         key = shape_of([replica], [work], hardware) if len(replicas) > 1 else None
         if key not in known:
             mean = 0.0
-            for trace, share in enumerate(shares):
+            own = replica.own_shares(shares)
+            for trace in work:
                 coming = iter((Coming(0.0, trace, 0),))
                 loop = EventLoop(
                     [SimulatedReplica(work=work, slots=1, sequences=1, depth=1, coming=coming)],
@@ -111,7 +112,7 @@ def alone(
                     hardware.neighbours,
                 )
                 loop.run()
-                mean += share / whole * loop.traffic().ended_ns
+                mean += own[trace] / sum(own) * loop.traffic().ended_ns
             known[key] = mean
         slowest = max(slowest, known[key])
     return slowest
@@ -129,7 +130,7 @@ def arrive(
     """Simulate requests at these times, in order, dealt to replicas and traces by share."""
     works = work_of(replicas, hardware, noise)
     lines: list[list[Coming]] = [[] for _ in replicas]
-    sequences = [sequence_turns(shares, replica.lanes) for replica in replicas]
+    sequences = [sequence_turns(replica.own_shares(shares), replica.lanes) for replica in replicas]
     served = [0] * len(replicas)
     for age, at_ns in enumerate(times_ns):
         number = most_behind(served, [replica.share for replica in replicas])

@@ -130,7 +130,7 @@ class _SteadyLoop:
                     slots=replica.slots,
                     sequences=replica.lanes,
                     depth=hardware.depth,
-                    coming=always(shares, replica.lanes),
+                    coming=always(replica.own_shares(shares), replica.lanes),
                 )
                 for replica, work in zip(replicas, works, strict=True)
             ],
@@ -140,12 +140,12 @@ class _SteadyLoop:
         )
         self._work = None
         if _under_way(replicas, works) > _LARGE and not self._loop.shares_devices:
-            self._work = _busiest_devices(works, shares)
+            self._work = _busiest_devices(works, [r.own_shares(shares) for r in replicas])
         per_slot = 2 if self._work is None else 1
         most = max(replica.share for replica in replicas)
         # A replica with almost no requests is not waited for; its load counts all the same.
         self._rounds = [
-            round_of(replica, shares, hardware.depth, per_slot)
+            round_of(replica, replica.own_shares(shares), hardware.depth, per_slot)
             if replica.share >= _RARE * most
             else 0
             for replica in replicas
@@ -229,15 +229,15 @@ def _under_way(replicas: Sequence[Replica], works: Sequence[Mapping[int, Request
 
 
 def _busiest_devices(
-    works: Sequence[Mapping[int, RequestWork]], shares: Sequence[float]
+    works: Sequence[Mapping[int, RequestWork]], shares: Sequence[Sequence[float]]
 ) -> list[tuple[str, float]] | None:
     """The busiest device of each replica with its time per request; None if they share one."""
     busiest = []
     devices: list[str] = []
-    for work in works:
+    for work, of_trace in zip(works, shares, strict=True):
         own: dict[str, float] = {}
         for trace, request in work.items():
-            part = shares[trace] / sum(shares)
+            part = of_trace[trace] / sum(of_trace)
             for node in request.nodes:
                 if node.kind == COMPUTE:
                     own[node.place[0]] = own.get(node.place[0], 0.0) + part * node.ns
@@ -298,7 +298,7 @@ def largest_load_ns(
     handed = [0.0] * len(replicas)
     for index, (replica, work) in enumerate(zip(replicas, works, strict=True)):
         for trace, own in work.items():
-            part = replica.share * shares[trace] / sum(shares)
+            part = replica.serves(trace) * shares[trace] / sum(shares)
             handed[index] += part * own.host_ns
             for node in own.nodes:
                 for name in node.place:

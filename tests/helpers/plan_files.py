@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tessera.ir.plan.plan import (
     PlanDevice,
     PlannedTrace,
     Replica,
+    memory_on,
 )
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program import program as ir
@@ -93,7 +95,7 @@ def _read(text: str) -> tuple[ir.Program, KernelGraph]:
 def replica_of(
     programs: Sequence[ir.Program],
     graphs: Sequence[KernelGraph],
-    placements: Sequence[Sequence[str]],
+    placements: Sequence[Sequence[str] | None],
     lowered: LoweredReplica,
     arch: str | None = None,
     share: float = 1.0,
@@ -108,7 +110,49 @@ def replica_of(
             for index, (program, graph, placed) in enumerate(
                 zip(programs, graphs, placements, strict=True)
             )
+            if placed is not None
         ),
+    )
+
+
+def plan_with_roles(
+    programs: Sequence[ir.Program],
+    placements: Sequence[Sequence[Sequence[str] | None]],
+    shares: Sequence[Sequence[float]],
+    *,
+    slots: int = 1,
+    lanes: int = 1,
+    hosts: Mapping[str, str] | None = None,
+) -> Plan:
+    """A plan of traces with equal shares; each replica has its placements and shares of traces."""
+    read = [_read(print_program(program)) for program in programs]
+    programs, graphs = [program for program, _ in read], [graph for _, graph in read]
+    traces = [1 / len(programs)] * len(programs)
+    replicas = []
+    for placed, own in zip(placements, shares, strict=True):
+        lowered = lower_replica(
+            programs, graphs, placed, slots=slots, lanes=lanes, hosts=hosts or {}
+        )
+        share = sum(part * of_trace for part, of_trace in zip(own, traces, strict=True))
+        made = replica_of(programs, graphs, placed, lowered, share=share)
+        replicas.append(replace(made, shares=tuple(own)))
+    names = dict.fromkeys(d for replica in replicas for d in replica.lowered.devices)
+    whole = plan_of(
+        programs, [[next(iter(names))] * len(g.nodes) for g in graphs], shares=traces, hosts=hosts
+    )
+    return replace(
+        whole,
+        cards=tuple(
+            replace(
+                whole.cards[0],
+                name=name,
+                used_bytes=memory_on(replicas, name),
+                node=(hosts or {}).get(name, ""),
+            )
+            for name in names
+        ),
+        devices=tuple(replace(whole.devices[0], name=name, card=name) for name in names),
+        replicas=tuple(replicas),
     )
 
 

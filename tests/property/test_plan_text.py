@@ -112,8 +112,8 @@ def test_cuts_and_twins(division: str, words: str | None) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    later = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 6")
-    with pytest.raises(TesseraError, match="version 6 is unknown: this program reads 1, 2, 3, 4, "):
+    later = (DIVIDED % text_digest("")).replace("tessera-plan 4", "tessera-plan 7")
+    with pytest.raises(TesseraError, match="version 7 is unknown: this program reads 1, 2, 3, 4, "):
         parse_plan(later)
 
 

@@ -45,7 +45,7 @@ def graphs_of_one(opened: OpenPlan, model: Model) -> tuple[KernelGraph, ...]:
 
 def _of_one(served: ServedTrace, divided: Program, division: Division, on_gpu: bool) -> ServedTrace:
     whole = divided.whole
-    if whole is None:
+    if whole is None or not served.arches:
         return served
     work = tuple(whole.work())
     arches: dict[int, list[str]] = {}

@@ -305,13 +305,10 @@ def _lowered_anew(
         if only_other and wanted == (replica.slots, replica.lanes):
             replicas.append(replica)
             continue
-        placements: list[Sequence[str]] = [()] * len(programs)
-        for placed in replica.traces:
-            placements[placed.trace] = [step.device for step in placed.steps]
         lowered = lower_replica(
             programs,
             graphs,
-            placements,
+            replica.placements(len(programs)),
             slots=wanted[0],
             lanes=wanted[1],
             roomy=roomy,

@@ -84,8 +84,9 @@ def prepare_run(
     _check_room(opened, requests)
     turns = schedule(
         requests,
-        [trace.share for trace in opened.plan.traces],
+        shares := [trace.share for trace in opened.plan.traces],
         [(replica.share, replica.lowered.lanes) for replica in opened.replicas],
+        [replica.own_shares(shares) for replica in opened.replicas],
     )
     materials.check_enough(turns)
     if options.inputs is None:

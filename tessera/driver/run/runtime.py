@@ -199,6 +199,7 @@ class Runtime:
         self._check_process()
         number = self._sequence(sequence)
         index = self._trace(trace)
+        self._check_served(number, index)
         program = self.programs[index]
         locate = partial(self._serving.locate, sequence=number)
         content, in_place = read_inputs(self._inputs[index], inputs, locate)
@@ -210,6 +211,17 @@ class Runtime:
             number=next(self._numbers),
             finish=partial(Result, program),
         )
+
+    def _check_served(self, sequence: int, trace: int) -> None:
+        """Refuse a request of a trace that the replica of the sequence does not serve."""
+        places = self._serving.sequences
+        if self.replicas[places[sequence][0]].serves(trace) <= 0:
+            able = [n for n, (own, _) in enumerate(places) if self.replicas[own].serves(trace) > 0]
+            raise TesseraError.of(
+                "TSR5053",
+                f"the replica of sequence {sequence} does not serve `{self.traces[trace]}`",
+                hint=f"sequences that do: {', '.join(map(str, able))}",
+            )
 
     def states(self, sequence: int = 0) -> dict[str, TypedArray]:
         """Copies of a sequence's states by name, once its requests are done."""

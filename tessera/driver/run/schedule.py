@@ -23,9 +23,15 @@ class Turn:
 
 
 def schedule(
-    requests: int, trace_shares: Sequence[float], replicas: Sequence[tuple[float, int]]
+    requests: int,
+    trace_shares: Sequence[float],
+    replicas: Sequence[tuple[float, int]],
+    own_shares: Sequence[Sequence[float]] = (),
 ) -> tuple[Turn, ...]:
-    """One turn per request; a replica is given as its share and its number of sequences."""
+    """One turn per request; a replica is given as its share and its number of sequences.
+
+    `own_shares` has how often the requests of each replica are of each trace, if not of all alike.
+    """
     served = [0] * len(replicas)
     starts = [sum(sequences for _, sequences in replicas[:index]) for index in range(len(replicas))]
     in_sequence: dict[int, list[int]] = {}
@@ -36,7 +42,7 @@ def schedule(
         sequence = starts[replica] + served[replica] % replicas[replica][1]
         served[replica] += 1
         counts = in_sequence.setdefault(sequence, [0] * len(trace_shares))
-        trace = most_behind(counts, trace_shares)
+        trace = most_behind(counts, own_shares[replica] if own_shares else trace_shares)
         counts[trace] += 1
         turns.append(Turn(request, trace, sequence, of_trace[trace]))
         of_trace[trace] += 1

@@ -187,7 +187,11 @@ class AloneOn:
     ) -> None:
         self.device = model.lowered.devices[0]
         programs = [served.program for served in model.traces]
-        placements = [[self.device for _ in program.work()] for program in programs]
+        served = {trace.trace for trace in model.lowered.traces}
+        placements = [
+            [self.device for _ in program.work()] if number in served else None
+            for number, program in enumerate(programs)
+        ]
         lowered = lower_replica(programs, graphs, placements, slots=1, lanes=model.lowered.lanes)
         alone = replace(model, lowered=lowered)
         side = ComparedSide.ONE_DEVICE if has_patterns else None

@@ -171,7 +171,8 @@ def simulate_apart() -> None:
 
 def error_bars(replicas: Sequence[Replica], trace: int) -> tuple[float, float]:
     """The factors by which a trace's steps may be off, if all are off in the same direction."""
-    steps = [step for replica in replicas for step in replica.traces[trace].steps]
+    placed = [own for replica in replicas for own in replica.traces if own.trace == trace]
+    steps = [step for own in placed for step in own.steps]
     total = sum(step.predicted_ns for step in steps)
     off = sum(step.predicted_ns * step.error for step in steps) / total if total else 0.0
     off = max(off, _NARROWEST)

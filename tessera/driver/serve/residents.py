@@ -44,7 +44,7 @@ def find_prices(
     hardware: Hardware,
 ) -> StepPrices:
     """Times of steps of the policy for latency, by simulation."""
-    traces = 1 + max(placed.trace for placed in replicas[0].traces)
+    traces = 1 + max(placed.trace for replica in replicas for placed in replica.traces)
     clock = RatedClock(replicas, hardware, traces)
     quick = [number for number, own in enumerate(policies) if LATENCY in own]
     way = sizes.ways.get(LATENCY, 0)

@@ -341,6 +341,10 @@ class _PlanBuilder(Transformer[Token, Plan]):
             numbers = text.split(",")
             if all(_INTEGER.fullmatch(number) and len(number) <= DIGITS for number in numbers):
                 return tuple(map(int, numbers))
+        elif options == (tuple[float, ...],):
+            numbers = text.split(",")
+            if all(_NUMBER.fullmatch(number) for number in numbers):
+                return tuple(map(float, numbers))
         elif text == "null" and types.NoneType in options:
             return None
         elif float in options and _NUMBER.fullmatch(text):

@@ -11,7 +11,8 @@ one file except for the contents of buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -184,14 +185,41 @@ class Replica:
 
     Replicas of one `policy` serve together. A plan with several policies holds one way to serve
     for each, side by side in memory, for the run to switch between; they share weights.
+
+    `shares` has the share of each trace's requests, in the order of the plan's traces; empty, it is
+    `share` for all of them. A replica has nothing for the requests of a trace of which its share is
+    0: the traces that it serves are its role. `share` is its share of all requests in any case.
     """
 
     share: float
     slots: int
     lanes: int
     policy: str = ""
+    shares: tuple[float, ...] = ()
     traces: tuple[PlacedTrace, ...]
     lowered: LoweredReplica
+
+    def serves(self, trace: int) -> float:
+        """The share of a trace's requests that the replica serves."""
+        return self.shares[trace] if self.shares else self.share
+
+    def own_shares(self, shares: Sequence[float]) -> tuple[float, ...]:
+        """How often its requests are of each trace, given the shares of the traces; they add up
+        to 1 only if the replica serves all traces alike."""
+        if not self.shares:
+            return tuple(shares)
+        return tuple(map(operator.mul, shares, self.shares))
+
+    def placed(self, trace: int) -> PlacedTrace | None:
+        """The placement of a trace; None if the replica does not serve it."""
+        return next((placed for placed in self.traces if placed.trace == trace), None)
+
+    def placements(self, traces: int) -> list[tuple[str, ...] | None]:
+        """The device of each step of each of so many traces; None for those not served."""
+        return [
+            None if placed is None else tuple(step.device for step in placed.steps)
+            for placed in map(self.placed, range(traces))
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

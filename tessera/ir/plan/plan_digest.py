@@ -17,5 +17,6 @@ def plan_digest(plan: Plan) -> str:
     lines += [repr(trace.division) for trace in plan.traces if trace.division]
     for replica in plan.replicas:
         lines.append(f"{replica.share!r} {replica.policy}")
+        lines += [repr(replica.shares)] if replica.shares else []
         lines += [" ".join(step.device for step in placed.steps) for placed in replica.traces]
     return text_digest("\n".join(lines))

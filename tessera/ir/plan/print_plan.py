@@ -20,10 +20,12 @@ VERSION = 2
 HOSTS_VERSION = 3
 PARTS_VERSION = 4
 PORTIONS_VERSION = 5
+ROLES_VERSION = 6
 NEW_IN = {
     HOSTS_VERSION: "landings",
     PARTS_VERSION: "cuts, twins and ranges of places",
     PORTIONS_VERSION: "transfers of several buffers",
+    ROLES_VERSION: "shares of traces",
 }
 VERSIONS_READ = (1, VERSION, *NEW_IN)
 """Version 1 has no capacities and paths, version 2 nothing of `NEW_IN`.
@@ -56,6 +58,8 @@ def print_plan(plan: Plan) -> str:
 
 def version_of(plan: Plan) -> int:
     """The version of the format that has all that a plan needs."""
+    if any(replica.shares for replica in plan.replicas):
+        return ROLES_VERSION
     lowered = [replica.lowered for replica in plan.replicas]
     moves = (move for own in lowered for trace in own.traces for move in trace.transfers)
     if any(len(move.portions) > 1 for move in moves):

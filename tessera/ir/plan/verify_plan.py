@@ -9,7 +9,7 @@ here, in the order of the text, and they share how numbers, names and ranges are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from typing import TypeVar
@@ -155,8 +155,32 @@ def _shares(plan: Plan) -> Iterator[Flaw]:
         group = [replica for replica in plan.replicas if replica.policy == policy]
         if not abs(sum(replica.share for replica in group) - 1.0) <= _SHARE_SLACK:
             yield Flaw(group[0], "the shares of the replicas do not add up to 1")
+        yield from _trace_shares(plan, group)
     if plan.traces and not abs(sum(t.share for t in plan.traces) - 1.0) <= _SHARE_SLACK:
         yield Flaw(plan.traces[0], "the shares of the traces do not add up to 1")
+
+
+def _trace_shares(plan: Plan, group: Sequence[Replica]) -> Iterator[Flaw]:
+    """Check that the replicas of a policy serve all of every trace, and what follows from that."""
+    known = [replica for replica in group if replica.shares]
+    if not known or any(len(replica.shares) != len(plan.traces) for replica in known):
+        return
+    for number, trace in enumerate(plan.traces):
+        served = sum(replica.serves(number) for replica in group)
+        if not abs(served - 1.0) <= _SHARE_SLACK:
+            yield Flaw(
+                known[0],
+                f"the `shares` of trace `{trace.name}` add up to {served:.6g} over the replicas "
+                "that serve together: they have to add up to 1",
+            )
+    for replica in known:
+        follows = sum(replica.own_shares([trace.share for trace in plan.traces]))
+        if not abs(replica.share - follows) <= _SHARE_SLACK:
+            yield Flaw(
+                replica,
+                f"`share` is {replica.share}, and follows from `shares` and the shares of the "
+                f"traces as {follows:.6g}",
+            )
 
 
 def _shared_weights(plan: Plan) -> Iterator[Flaw]:
@@ -195,7 +219,9 @@ def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
         yield Flaw(replica, "the launch programs are for other slots or lanes")
     if len(set(lowered.devices)) != len(lowered.devices) or not set(lowered.devices) <= known:
         yield Flaw(replica, "a replica names devices of the plan, each once")
-    if [placed.trace for placed in replica.traces] != list(range(traces)):
+    if replica.shares:
+        yield from _role(replica, traces)
+    elif [placed.trace for placed in replica.traces] != list(range(traces)):
         yield Flaw(replica, "a replica has one placement for each trace, in order")
     for placed in replica.traces:
         yield from _placed(placed, set(lowered.devices))
@@ -208,6 +234,37 @@ def _replica(replica: Replica, known: set[str], traces: int) -> Iterator[Flaw]:
             yield Flaw(trace, f"there is no trace {trace.trace}")
         else:
             yield from _request(trace, set(lowered.devices), steps[trace.trace])
+
+
+def _role(replica: Replica, traces: int) -> Iterator[Flaw]:
+    """Check the shares of traces, and that there is a placement and a request of those served."""
+    shares = replica.shares
+    if len(shares) != traces:
+        yield Flaw(
+            replica,
+            f"`shares` has {len(shares)} numbers for {traces} traces: it has one for each, 0 for "
+            "those that the replica does not serve",
+        )
+        return
+    if not all(0.0 <= share <= 1.0 + _SHARE_SLACK for share in shares):
+        yield Flaw(replica, "`shares` is out of range: shares are from 0 to 1")
+    served = [trace for trace, share in enumerate(shares) if share > 0]
+    if not served:
+        yield Flaw(replica, "`shares` is 0 for every trace: leave the replica out")
+    for what, found in (
+        ("placement", [placed.trace for placed in replica.traces]),
+        ("request", [lowered.trace for lowered in replica.lowered.traces]),
+    ):
+        if found != served:
+            yield Flaw(
+                replica,
+                f"a replica has a `{what}` for each trace with a share above 0, in order, and for "
+                f"no other: here {_numbered(served)}, not {_numbered(found)}",
+            )
+
+
+def _numbered(traces: Sequence[int]) -> str:
+    return ", ".join(map(str, traces)) or "none"
 
 
 def _placed(placed: PlacedTrace, devices: set[str]) -> Iterator[Flaw]:

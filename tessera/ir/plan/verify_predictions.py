@@ -74,12 +74,13 @@ def _latency(plan: Plan, quick: list[Replica]) -> Iterator[Flaw]:
     least = 0.0
     for replica in quick:
         alone = 0.0
+        own = replica.own_shares([trace.share for trace in plan.traces])
         for placed in replica.traces:
             on: dict[str, float] = {}
             for step in placed.steps:
                 on[step.device] = on.get(step.device, 0.0) + step.times_ns[2]
-            alone += plan.traces[placed.trace].share * max(on.values(), default=0.0)
-        least = max(least, alone)
+            alone += own[placed.trace] * max(on.values(), default=0.0)
+        least = max(least, alone / (sum(own) or 1.0) if replica.shares else alone)
     if least > plan.latency_ns * (1 + _SLACK):
         yield Flaw(
             plan,
@@ -92,7 +93,7 @@ def _busy(plan: Plan, serving: list[Replica]) -> Iterator[Flaw]:
     least = dict.fromkeys((device.name for device in plan.devices), 0.0)
     for replica in serving:
         for placed in replica.traces:
-            share = replica.share * plan.traces[placed.trace].share
+            share = replica.serves(placed.trace) * plan.traces[placed.trace].share
             for step in placed.steps:
                 least[step.device] += share * step.least_ns
     for device in plan.devices:

@@ -49,7 +49,8 @@ def check_homes(
 ) -> dict[int, Claims] | None:
     """The claims of each trace, or None if the records are unusable."""
     before = findings.count
-    served = sorted({trace.trace for trace in replica.traces})
+    named = {home.trace for home in replica.homes} & {*range(len(programs))}
+    served = sorted({trace.trace for trace in replica.traces} | named)
     homes: dict[int, dict[int, list[Home]]] = {trace: {} for trace in served}
     for home in replica.homes:
         fault = _home_fault(home, homes, programs, memory)
@@ -81,7 +82,7 @@ def _home_fault(
     memory: Memory,
 ) -> str | None:
     if home.trace not in homes:
-        return "is of a trace that is not served"
+        return "is of a trace that is not there"
     buffers = programs[home.trace].buffers
     if not 0 <= home.buffer < len(buffers):
         return f"names buffer {home.buffer}, which is not there"

@@ -8,7 +8,9 @@ result independently of this code.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import (
@@ -30,13 +32,14 @@ from tessera.planning.lower.queues import find_queues
 from tessera.planning.lower.waits import prune_waits
 
 _PERSISTENT = (ir.Role.STATE, ir.Role.VARIABLE)
+_OfTrace = TypeVar("_OfTrace", Place, Home, LoweredTrace)
 _Placements = tuple[tuple[str, ...], ...]
 
 
 def lower_replica(
     programs: Sequence[ir.Program],
     graphs: Sequence[KernelGraph],
-    placements: Sequence[Sequence[str]],
+    placements: Sequence[Sequence[str] | None],
     *,
     slots: int,
     lanes: int,
@@ -59,10 +62,11 @@ class Lowering:
         self._host_bytes: tuple[tuple[int, int], ...] | None = None
         self._moves: dict[_Placements, tuple[tuple[Home, ...], list[TraceUse]]] = {}
         self._layouts: dict[object, tuple[tuple[Area, ...], tuple[Place, ...]]] = {}
+        self._roles: dict[tuple[int, ...], Lowering] = {}
 
     def lower(
         self,
-        placements: Sequence[Sequence[str]],
+        placements: Sequence[Sequence[str] | None],
         *,
         slots: int,
         lanes: int,
@@ -75,12 +79,25 @@ class Lowering:
         or addresses in a state, requests run one after the other: the result has one slot, whatever
         `slots` is. On `roomy` devices buffers share bytes only where no queue waits because of it;
         on others wherever they can. `hosts` names the host of each device: between two of them
-        bytes are put into landings.
+        bytes are put into landings. A trace without a placement is not served: nothing is there for
+        it, and the states are those of the others.
         """
-        homes, uses = self._moves_of(tuple(map(tuple, placements)))
-        devices = tuple(dict.fromkeys(device for steps in placements for device in steps))
+        known = tuple(number for number, steps in enumerate(placements) if steps is not None)
+        steps_of = [steps for steps in placements if steps is not None]
+        if len(known) < len(self._programs):
+            role = self._role(known).lower(
+                steps_of, slots=slots, lanes=lanes, roomy=roomy, hosts=hosts
+            )
+            return replace(
+                role,
+                places=_renumbered(role.places, known),
+                homes=_renumbered(role.homes, known),
+                traces=_renumbered(role.traces, known),
+            )
+        homes, uses = self._moves_of(tuple(map(tuple, steps_of)))
+        devices = tuple(dict.fromkeys(device for steps in steps_of for device in steps))
         slots = 1 if self._runs_alone else slots
-        areas, places = self._layout(placements, roomy)
+        areas, places = self._layout(steps_of, roomy)
         areas = with_area_counts(areas, slots, lanes)
         traces = []
         for trace, use in enumerate(uses):
@@ -102,10 +119,23 @@ class Lowering:
         )
 
     def areas(
-        self, placements: Sequence[Sequence[str]], roomy: Collection[str] = ()
+        self, placements: Sequence[Sequence[str] | None], roomy: Collection[str] = ()
     ) -> tuple[Area, ...]:
         """The areas that `lower` would give, for one slot and one sequence."""
-        return self._layout(placements, roomy)[0]
+        known = tuple(number for number, steps in enumerate(placements) if steps is not None)
+        steps_of = [steps for steps in placements if steps is not None]
+        if len(known) < len(self._programs):
+            return self._role(known).areas(steps_of, roomy)
+        return self._layout(steps_of, roomy)[0]
+
+    def _role(self, traces: tuple[int, ...]) -> Lowering:
+        """The lowering of some of the traces."""
+        if traces not in self._roles:
+            self._roles[traces] = Lowering(
+                [self._programs[trace] for trace in traces],
+                [self._graphs[trace] for trace in traces],
+            )
+        return self._roles[traces]
 
     @property
     def runs_alone(self) -> bool:
@@ -172,6 +202,11 @@ class Lowering:
             ]
             self._moves[placements] = homes, uses
         return self._moves[placements]
+
+
+def _renumbered(records: tuple[_OfTrace, ...], traces: Sequence[int]) -> tuple[_OfTrace, ...]:
+    """Records of some traces, with the numbers that these have among all."""
+    return tuple(replace(record, trace=traces[record.trace]) for record in records)
 
 
 def _homes(

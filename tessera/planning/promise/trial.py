@@ -338,7 +338,8 @@ class Trial:
     def _gates(self, replica: Replica, trace: int, period_ns: float) -> list[int]:
         """Steps to try: spread over what a request does alone in the time of one period."""
         order, time = [], 0.0
-        for step in replica.traces[trace].steps:
+        placed = replica.placed(trace)
+        for step in placed.steps if placed is not None else ():
             if time > period_ns:
                 break
             time += step.predicted_ns

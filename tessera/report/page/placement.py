@@ -108,7 +108,7 @@ def _links(plan: Plan) -> list[dict[str, object]]:
         if len(policies) > 1 and replica.policy != last:
             continue
         for lowered in replica.lowered.traces:
-            part = replica.share * plan.traces[lowered.trace].share
+            part = replica.serves(lowered.trace) * plan.traces[lowered.trace].share
             for move in lowered.transfers:
                 path = paths.get((move.source, move.target))
                 name = f"{move.source} to {move.target}"

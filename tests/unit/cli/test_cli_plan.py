@@ -234,10 +234,10 @@ def test_reading_gives_what_was_printed(text: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("tessera-plan 2", "tessera-plan 6", "version 6 is unknown"),
+        ("tessera-plan 2", "tessera-plan 7", "version 7 is unknown"),
         ("tessera-plan 2", "a plan", "this is no plan"),
         ("\ncard ", "\ncart ", "`cart` cannot stand here"),
-        (" share=", " shares=", "unknown key `shares`"),
+        (" share=", " parts=", "unknown key `parts`"),
         ("slots=2 ", "", "lacks the key `slots`"),
         ("slots=2", "slots=2 slots=2", "repeated key"),
         ("slots=2", 'slots="x"', "no such value"),
