@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.scheduler import StepWork
+from tessera.driver.serve.batches import StepWork
 
 BUSY = ("_begin", "_begin_ahead", "_end_step", "_admit", "_tell_news", "_drop_late", "_finish")
 LONG_NS = 2_000_000

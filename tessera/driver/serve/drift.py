@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from tessera.driver.serve.scheduler import StepWork
+from tessera.driver.serve.batches import StepWork
 from tessera.driver.serve.step_clocks import RatedClock
 from tessera.ir.plan.plan import PlacedStep, Plan, Replica
 from tessera.simulation.hardware import Hardware

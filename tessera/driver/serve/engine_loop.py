@@ -24,7 +24,8 @@ from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.policies import PolicySwitch
-from tessera.driver.serve.scheduler import Batch, Scheduler, Sizes, StepWork
+from tessera.driver.serve.batches import Batch, Sizes, StepWork
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps
 

@@ -15,7 +15,8 @@ from math import inf
 
 from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
-from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepWork
+from tessera.driver.serve.batches import Job, Sizes, StepWork
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
 
 OnCount = Callable[[int, int], None]

@@ -17,7 +17,7 @@ import numpy as np
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve.measures import AnswerEnd, Served
-from tessera.driver.serve.scheduler import Job
+from tessera.driver.serve.batches import Job
 from tessera.ir.arrays import Floats
 
 

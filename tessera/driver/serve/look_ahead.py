@@ -18,7 +18,8 @@ from tessera.backend.service import EarlierOutput
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import Homes
-from tessera.driver.serve.scheduler import Batch, Scheduler, StepWork
+from tessera.driver.serve.batches import Batch, StepWork
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import RowInput, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 

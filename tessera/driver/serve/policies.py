@@ -23,7 +23,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Protocol
 
-from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.batches import Sizes
 from tessera.ir.arguments import check_amounts
 from tessera.ir.objectives import POLICIES
 from tessera.ir.options import WrongOption

@@ -16,7 +16,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
-from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
 from tessera.ir.plan.plan import Plan, Replica

@@ -4,11 +4,20 @@ In: jobs (the token counts of a prompt and its answer), and notice that a step i
 next step of a batch. Nothing here knows of clocks, arrays or devices.
 
 A batch is one copy of the states, with a row for each sequence. It does one step at a time; batches
-go on side by side. A job gets a row when it is admitted and keeps it to its end:
+go on side by side. A job gets a row when it is admitted and keeps it to its end, unless it is
+handed over to a row of another batch:
 
 - Jobs are admitted in the order in which they came, to the batch with the fewest rows in use for
   its share of the requests; with a cache in blocks, only if all blocks that the job can ever need
-  are free. With several policies, only batches of the currently chosen policy take jobs.
+  there are free. With several policies, only batches of the currently chosen policy take jobs.
+- Batches that serve only some steps have roles. A prompt is read in a batch that serves prefill
+  steps. If that batch serves no decode steps, the job is handed over to one that does: the first
+  job that waits for that gets the first row, before any prompt in line does. If a batch serves
+  less of the answers than of the prompts, it hands over the difference, and keeps jobs for which
+  there is no room elsewhere. So a job waits only where nothing is decoded, for rows that answers
+  leave: no two batches can wait for one another.
+- A hand-over (`RowMove`) has its row and its blocks in the other batch before it begins. Until it
+  has ended the batch that it leaves owns the job, and both rows stay taken, whatever happens.
 - The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
   time. The rest of the prompt goes through decode steps, like the tokens of the answer.
 - If prefill steps give tokens, the last prefill step of a prompt gives the answer's first token.
@@ -21,201 +30,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
+from collections.abc import Callable
+from dataclasses import replace
 
+from tessera.driver.serve.batches import Batch, Job, RowMove, Sizes, StepSize, StepWork
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSize:
-    """The size of a step: `tokens` of each of `rows` sequences, after `context` earlier tokens.
-
-    `trace` is the number of the step's trace in the plan.
-    """
-
-    trace: int
-    rows: int
-    tokens: int
-    context: int
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether it takes one token of each sequence."""
-        return self.tokens == 1
-
-
-def _order(step: StepSize) -> tuple[int, int, int]:
-    return step.rows, step.tokens, step.context
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """What the scheduler knows of a model: its steps, and the capacity of a batch.
-
-    The sequences of a batch share `blocks` blocks of `block` tokens each; with 0 blocks, each row
-    has a cache of its own, or a state of fixed size. `policies` are those of each batch; `shares`
-    are the parts of its policy's requests that each batch is made for (empty: all alike). `ways`
-    gives, for each policy, the offset added to a step's trace number, if batches serve several.
-    """
-
-    steps: tuple[StepSize, ...]
-    batches: int
-    rows: int
-    context: int
-    first_from_prefill: bool = False
-    blocks: int = 0
-    block: int = 0
-    policies: tuple[tuple[str, ...], ...] = ()
-    shares: tuple[float, ...] = ()
-    ways: Mapping[str, int] = field(default_factory=dict)
-    prefill: tuple[StepSize, ...] = field(init=False)
-    decode: tuple[StepSize, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        chunks = [step for step in self.steps if not step.is_decode]
-        single = [step for step in self.steps if step.is_decode]
-        object.__setattr__(self, "prefill", tuple(sorted(chunks, key=_order)))
-        object.__setattr__(self, "decode", tuple(sorted(single, key=_order)))
-
-    def prefilled(self, prompt: int) -> int:
-        """The number of tokens of a prompt that go through prefill steps."""
-        if not self.prefill:
-            return 0
-        return prompt if self.first_from_prefill else prompt - 1
-
-    def decode_steps(self, prompt: int, answer: int) -> int:
-        """The number of decode steps in which a job takes part."""
-        return prompt - self.prefilled(prompt) + answer - 1
-
-    def blocks_for(self, prompt: int, answer: int) -> int:
-        """The most blocks that a job can need: the last token of an answer is not kept."""
-        return ceil((prompt + answer - 1) / self.block) if self.blocks else 0
-
-    def holds(self, prompt: int, answer: int) -> bool:
-        """Whether a batch has room for a job of these lengths."""
-        fits = prompt + answer - 1 <= self.context
-        return fits and self.blocks_for(prompt, answer) <= self.blocks
-
-    def chunk_step(self, rows: int, start: int, left: int) -> StepSize:
-        """The prefill step for a prompt from token `start` on, with `left` tokens left."""
-        room = [step for step in self.prefill if start + step.tokens <= step.context]
-        usable = [step for step in room if step.rows >= rows] or room
-        enough = [step for step in usable if step.tokens >= left]
-        if enough:
-            return min(enough, key=lambda step: (step.tokens, step.context, step.rows))
-        return max(usable, key=lambda step: (step.tokens, -step.context, -step.rows))
-
-    def decode_step(self, rows: int, longest: int) -> StepSize:
-        """The smallest decode step for `rows` rows, the longest of which has `longest` tokens."""
-        for step in self.decode:
-            if step.rows >= rows and step.context >= longest:
-                return step
-        return self.decode[-1]
-
-
-class Job:
-    """One prompt and the progress of its answer."""
-
-    __slots__ = (
-        "answer",
-        "base",
-        "batch",
-        "blocks",
-        "dropped",
-        "joined",
-        "number",
-        "policy",
-        "prefilled",
-        "prompt",
-        "row",
-        "to_prefill",
-    )
-
-    def __init__(self, number: int, prompt: int, answer: int) -> None:
-        self.number = number
-        self.prompt = prompt
-        self.answer = answer
-        self.batch = -1
-        self.row = -1
-        self.blocks: Sequence[int] = ()
-        self.to_prefill = 0
-        self.prefilled = 0
-        self.joined = 0
-        self.base = 0
-        self.dropped = False
-        self.policy = ""
-
-
-@dataclass(slots=True)
-class StepWork:
-    """A step that a batch takes: its jobs with their rows, and the number of tokens of each.
-
-    The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is the
-    number of tokens that the longest of them has after this step. `trace` is the trace of the
-    policy by which the step runs.
-    """
-
-    size: StepSize
-    trace: int
-    batch: int
-    chunks: list[tuple[Job, int]]
-    rows: int
-    reach: int
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether all rows of the batch get a token."""
-        return self.size.is_decode
-
-
-class Batch:
-    """The rows of one copy of the states."""
-
-    def __init__(self, number: int, sizes: Sizes) -> None:
-        self.number = number
-        self.blocks = sizes.blocks
-        self.policies = sizes.policies[number] if sizes.policies else ()
-        self.share = sizes.shares[number] if sizes.shares else 1.0
-        self.is_open = True
-        self.free_rows = list(range(sizes.rows))
-        self.room = sizes.blocks
-        """Blocks that are free."""
-        self._returned: deque[int] = deque()
-        self._fresh = 1
-        self.filling: deque[Job] = deque()
-        self.joining: list[Job] = []
-        self.decoding: dict[int, Job] = {}
-        self.steps = 0
-        self.since_decode = 0
-        self.longest = 0
-        self.at_work: StepWork | None = None
-
-    @property
-    def used(self) -> int:
-        """The number of rows that have a job."""
-        return len(self.filling) + len(self.joining) + len(self.decoding)
-
-    def take_blocks(self, count: int) -> list[int]:
-        """Take free blocks and give their numbers: unused blocks first, then the oldest."""
-        self.room -= count
-        fresh = min(count, self.blocks - self._fresh + 1)
-        self._fresh += fresh
-        taken = list(range(self._fresh - fresh, self._fresh))
-        return taken + [self._returned.popleft() for _ in range(count - fresh)]
-
-    def give_back(self, blocks: Sequence[int], *, numbered: bool) -> None:
-        """Free blocks."""
-        self.room += len(blocks)
-        if numbered:
-            self._returned.extend(blocks)
-
-    def position(self, job: Job) -> int:
-        """The number of tokens of a job that the states hold."""
-        return job.base + self.steps - job.joined if job.row in self.decoding else job.prefilled
-
-    def find_longest(self) -> None:
-        """Find how far the longest row is ahead of the steps, after rows have joined or left."""
-        self.longest = max((job.base - job.joined for job in self.decoding.values()), default=0)
+_ROUNDED = 1e-6
 
 
 class Scheduler:
@@ -233,7 +53,12 @@ class Scheduler:
         self.unfilled = 0
         """Tokens of prompts that have a row and have not been through a prefill step."""
         self.line: deque[Job] = deque()
-        self.batches = [Batch(number, sizes) for number in range(sizes.batches)]
+        self.parked: deque[Job] = deque()
+        """Jobs whose prompt is read where they are not answered; they wait for a row elsewhere."""
+        self.batches = [self._batch(number) for number in range(sizes.batches)]
+
+    def _batch(self, number: int) -> Batch:
+        return Batch(number, self.sizes, numbers_blocks=self.numbers_blocks)
 
     def add(self, job: Job) -> list[Job]:
         """Add a job, which `Sizes.holds` must accept; returns the jobs that get a row."""
@@ -245,36 +70,46 @@ class Scheduler:
         seated: list[Job] = []
         while self.line:
             job = self.line[0]
-            needed = self.sizes.blocks_for(job.prompt, job.answer)
+            job.to_prefill = self.sizes.prefilled(job.prompt)
             rooms = [
                 batch
                 for batch in self.batches
-                if batch.free_rows
-                and batch.is_open
-                and batch.room >= needed
-                and (not batch.policies or self.policy in batch.policies)
+                if batch.is_open
+                and batch.serves_policy(self.policy)
+                and (batch.fills if job.to_prefill else batch.decodes) > 0
+                and self._has_room(batch, job)
+                and not (batch.decodes and self._is_awaited(batch))
             ]
             if not rooms:
                 break
             self.line.popleft()
-            self._seat(job, min(rooms, key=lambda batch: (batch.used + 1) / batch.share), needed)
+            by_role = bool(self.sizes.serves)
+            self._seat(job, min(rooms, key=lambda batch: batch.seat_load(by_role=by_role)))
             seated.append(job)
         return seated
 
-    def _seat(self, job: Job, batch: Batch, blocks: int) -> None:
+    def _blocks(self, batch: Batch, job: Job) -> int:
+        """The most blocks that a job can need in a batch: without decode steps, for its prompt."""
+        return self.sizes.blocks_for(job.prompt, job.answer if batch.decodes else 1)
+
+    def _has_room(self, batch: Batch, job: Job) -> bool:
+        return bool(batch.free_rows) and batch.room >= self._blocks(batch, job)
+
+    def _is_awaited(self, batch: Batch) -> bool:
+        """Whether a job that cannot be answered where it is may be handed over to a batch."""
+        return any(batch.serves_policy(self._policy_of(job)) for job in self.parked)
+
+    def _seat(self, job: Job, batch: Batch) -> None:
         job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
         job.policy = self.policy
-        if self.numbers_blocks:
-            job.blocks = batch.take_blocks(blocks)
-        else:
-            job.blocks = range(blocks)
-            batch.room -= blocks
-        job.to_prefill = self.sizes.prefilled(job.prompt)
+        job.blocks = batch.take_blocks(self._blocks(batch, job))
         self.unfilled += job.to_prefill
         if job.to_prefill:
             batch.filling.append(job)
         else:
             batch.joining.append(job)
+
+    # --- steps ------------------------------------------------------------------------------------
 
     def take(self, number: int) -> StepWork | None:
         """The next step of a free batch; None if it has nothing to do."""
@@ -290,14 +125,14 @@ class Scheduler:
         elif batch.decoding:
             rows = len(batch.decoding)
             reach = batch.longest + batch.steps + 1
-            size = self.sizes.decode_step(rows, reach)
+            size = batch.sizes.decode_step(rows, reach)
             batch.at_work = StepWork(size, self._trace(size, batch), number, [], rows, reach)
         return batch.at_work
 
     def _prefill(self, batch: Batch) -> StepWork:
         first = batch.filling[0]
         waiting = len(batch.filling)
-        size = self.sizes.chunk_step(waiting, first.prefilled, first.to_prefill - first.prefilled)
+        size = batch.sizes.chunk_step(waiting, first.prefilled, first.to_prefill - first.prefilled)
         chunks = [
             (job, min(size.tokens, job.to_prefill - job.prefilled))
             for job in list(batch.filling)[: size.rows]
@@ -315,7 +150,8 @@ class Scheduler:
 
     def after(self, work: StepWork, leaving: int) -> StepWork:
         """The decode step after the one under way, if `leaving` rows leave with that one."""
-        size = self.sizes.decode_step(work.rows - leaving, work.reach + 1)
+        sizes = self.batches[work.batch].sizes
+        size = sizes.decode_step(work.rows - leaving, work.reach + 1)
         return replace(work, size=size, rows=work.rows - leaving, reach=work.reach + 1)
 
     def done(self, work: StepWork) -> None:
@@ -332,43 +168,191 @@ class Scheduler:
                 self.unfilled -= 0 if job.dropped else tokens
                 if job.prefilled == job.to_prefill and not job.dropped:
                     batch.filling.remove(job)
-                    batch.joining.append(job)
+                    self._read(job, batch)
+
+    # --- hand-overs -------------------------------------------------------------------------------
+
+    def _read(self, job: Job, batch: Batch) -> None:
+        """A prompt has been read: the job is answered here, or is to be handed over."""
+        if batch.decodes:
+            batch.owed += max(1 - batch.decodes / batch.fills, 0.0) if batch.fills else 0.0
+            if batch.owed < 1 - _ROUNDED:
+                batch.joining.append(job)
+                return
+        batch.leaving[job.row] = job
+        self.parked.append(job)
+
+    def _policy_of(self, job: Job) -> str:
+        """The policy of a job where it goes; a batch that retires may be of another plan."""
+        return self.policy if self.batches[job.batch].retires else job.policy
+
+    def hand_over(self) -> list[RowMove]:
+        """Reserve rows for the jobs that wait to be handed over, in order; `moved` ends each."""
+        begun: list[RowMove] = []
+        full: set[str] = set()
+        for job in tuple(self.parked):
+            source, policy = self.batches[job.batch], self._policy_of(job)
+            target = None if policy in full else self._target(job, policy)
+            if target is not None:
+                self.parked.remove(job)
+                source.owed = max(source.owed - 1, 0.0)
+                begun.append(self._reserve(job, target, policy))
+            elif source.decodes:  # it is answered where it is
+                self.parked.remove(job)
+                del source.leaving[job.row]
+                source.joining.append(job)
+            else:
+                full.add(policy)
+        return begun
+
+    def shift(self, pays: Callable[[Job, Batch, Batch], bool]) -> list[RowMove]:
+        """Hand over answers under way to batches of the current policy, where that `pays`.
+
+        Only between two steps of their batch, and not while prompts wait for a row. Answers in
+        batches that retire are handed over in any case.
+        """
+        begun: list[RowMove] = []
+        for batch in self.batches:
+            stays = batch.serves_policy(self.policy) and not batch.retires
+            if stays or batch.at_work is not None or self.parked:
+                continue
+            for job in [*batch.decoding.values(), *batch.joining]:
+                target = self._target(job, self.policy)
+                if target is None or not (
+                    batch.retires or (not self.line and pays(job, batch, target))
+                ):
+                    continue
+                job.prefilled = batch.position(job)
+                self._leave(job, batch)
+                batch.leaving[job.row] = job
+                begun.append(self._reserve(job, target, self.policy))
+        return begun
+
+    def _target(self, job: Job, policy: str) -> Batch | None:
+        """The batch with the fewest answers for its share that has room for a job."""
+        rooms = [
+            batch
+            for batch in self.batches
+            if batch.decodes
+            and batch.is_open
+            and batch.number != job.batch
+            and batch.serves_policy(policy)
+            and self._has_room(batch, job)
+        ]
+        return min(rooms, key=lambda batch: (batch.answering + 1) / batch.decodes, default=None)
+
+    def _reserve(self, job: Job, target: Batch, policy: str) -> RowMove:
+        job.move = move = RowMove(
+            job=job,
+            source=job.batch,
+            target=target.number,
+            row=heapq.heappop(target.free_rows),
+            blocks=target.take_blocks(self._blocks(target, job)),
+            tokens=job.prefilled,
+            policy=policy,
+        )
+        target.reserved[move.row] = move
+        return move
+
+    def moved(self, move: RowMove, *, arrived: bool) -> bool:
+        """Note the end of a hand-over; returns whether the other batch owns the job now.
+
+        If the states did not arrive, the job is where it was. Of a job that was dropped, or that
+        was lost with its batch, all rows become free.
+        """
+        job, move.job.move = move.job, None
+        source, target = self.batches[move.source], self.batches[move.target]
+        is_here = arrived and not (job.dropped or move.source_is_lost or move.target_is_lost)
+        if not move.target_is_lost:
+            del target.reserved[move.row]
+            if not is_here:
+                target.free(move.row, move.blocks)
+        if not move.source_is_lost and (is_here or job.dropped):
+            del source.leaving[job.row]
+            source.free(job.row, job.blocks)
+            job.batch, job.blocks = -1, ()
+        elif not move.source_is_lost:
+            self._stay(job, source)
+        if is_here:
+            job.batch, job.row, job.blocks = move.target, move.row, move.blocks
+            job.policy = move.policy
+            target.joining.append(job)
+        return is_here
+
+    def _stay(self, job: Job, batch: Batch) -> None:
+        """After a hand-over that failed: go on in the batch, or wait for another one."""
+        if batch.decodes:
+            del batch.leaving[job.row]
+            batch.joining.append(job)
+        else:
+            self.parked.appendleft(job)
+
+    # --- ends, and other batches ------------------------------------------------------------------
 
     def grow(self, sizes: Sizes) -> None:
-        """Add the batches of `sizes`; the existing batches take no more jobs."""
+        """Add the batches of `sizes`; the existing batches take no more jobs, and retire."""
         old, count = self.sizes, len(self.batches)
         for batch in self.batches:
-            batch.is_open = False
+            batch.is_open, batch.retires = False, True
         policies = (*(old.policies or ((),) * count), *(sizes.policies or ((),) * sizes.batches))
         shares = (*(old.shares or (1.0,) * count), *(sizes.shares or (1.0,) * sizes.batches))
+        serves: tuple[tuple[float, ...], ...] = ()
+        if old.serves or sizes.serves:
+            every = (1.0,) * (1 + max(step.trace for step in sizes.steps))
+            serves = (*(old.serves or (every,) * count), *(sizes.serves or (every,) * sizes.batches))
         total = count + sizes.batches
-        self.sizes = replace(sizes, batches=total, policies=policies, shares=shares)
-        self.batches += [Batch(number, self.sizes) for number in range(count, total)]
+        self.sizes = replace(
+            sizes, batches=total, policies=policies, shares=shares, serves=serves
+        )
+        self.batches += [self._batch(number) for number in range(count, total)]
 
     def clear(self, number: int) -> list[Job]:
-        """Empty a batch that lost its states, and shut it until it is opened; returns its jobs."""
+        """Empty a batch that lost its states, and shut it until it is opened; returns its jobs.
+
+        Jobs that were on their way here are where they were, once their hand-over has ended.
+        """
         old = self.batches[number]
-        self.batches[number] = Batch(number, self.sizes)
+        self.batches[number] = self._batch(number)
         self.batches[number].is_open = False
+        self.batches[number].retires = old.retires
         self.unfilled -= sum(job.to_prefill - job.prefilled for job in old.filling)
-        return [*old.filling, *old.joining, *old.decoding.values()]
+        for move in old.reserved.values():
+            move.target_is_lost = True
+        for job in old.leaving.values():
+            if job.move is None:
+                self.parked.remove(job)
+            else:
+                job.move.source_is_lost = True
+        jobs = (*old.filling, *old.joining, *old.decoding.values(), *old.leaving.values())
+        return [job for job in jobs if not job.dropped]
 
     def end(self, job: Job) -> None:
-        """Drop a job that is done or cancelled; not while a step of its batch is under way."""
+        """Drop a job that is done or cancelled; not while a step of its batch is under way.
+
+        The rows of a job that is being handed over are free when that has ended.
+        """
         job.dropped = True
         if job.batch < 0:
             if job in self.line:
                 self.line.remove(job)
             return
+        if job.move is not None:
+            return
         batch = self.batches[job.batch]
+        self._leave(job, batch)
+        batch.free(job.row, job.blocks)
+        job.batch, job.blocks = -1, ()
+
+    def _leave(self, job: Job, batch: Batch) -> None:
+        """Take a job off the lists of its batch."""
         if batch.decoding.get(job.row) is job:
             del batch.decoding[job.row]
             batch.find_longest()
         elif job in batch.joining:
             batch.joining.remove(job)
+        elif batch.leaving.get(job.row) is job:
+            del batch.leaving[job.row]
+            self.parked.remove(job)
         elif job in batch.filling:
             batch.filling.remove(job)
             self.unfilled -= job.to_prefill - job.prefilled
-        heapq.heappush(batch.free_rows, job.row)
-        batch.give_back(job.blocks, numbered=self.numbers_blocks)
-        job.batch, job.blocks = -1, ()

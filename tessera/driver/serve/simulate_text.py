@@ -23,7 +23,7 @@ from tessera.driver.serve.options import (
 )
 from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
 from tessera.driver.serve.residents import check_rule, find_prices, with_policies
-from tessera.driver.serve.scheduler import Sizes
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
 from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration

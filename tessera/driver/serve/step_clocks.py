@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from tessera.driver.serve.scheduler import StepSize, StepWork
+from tessera.driver.serve.batches import StepSize, StepWork
 from tessera.ir.plan.plan import Replica
 from tessera.simulation.hardware import Hardware
 from tessera.simulation.intake import SimulatedReplica

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.scheduler import Sizes, StepSize
+from tessera.driver.serve.batches import Sizes, StepSize
 from tessera.ir.program.program import Buffer
 
 UNBOUNDED = 1 << 30

@@ -28,7 +28,7 @@ from dataclasses import replace
 from math import prod
 from typing import cast
 
-from tessera.driver.serve.scheduler import StepSize
+from tessera.driver.serve.batches import StepSize
 from tessera.driver.serve.step_roles import (
     UNBOUNDED,
     GenerationSteps,

@@ -24,7 +24,7 @@ from tessera.driver.serve.drift import (
     retimed,
 )
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.scheduler import StepSize, StepWork
+from tessera.driver.serve.batches import StepSize, StepWork
 from tessera.driver.serve.steps import find_steps, with_token_range
 from tessera.simulation.hardware import process_hardware
 from tests.helpers.served import graph_of

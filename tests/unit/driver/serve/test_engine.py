@@ -22,7 +22,8 @@ from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_tok
 from tessera.driver.serve.homes import MOST_RESTARTS, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.options import ArrivingText
-from tessera.driver.serve.scheduler import Scheduler, StepSize, StepWork
+from tessera.driver.serve.batches import StepSize, StepWork
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import row_input
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.report.serving import serving_text

@@ -22,7 +22,8 @@ from tessera.driver.serve.policies import (
     StepPrices,
     SwitchRule,
 )
-from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepSize
+from tessera.driver.serve.batches import Job, Sizes, StepSize
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.ir.plan.plan import Plan

@@ -12,7 +12,8 @@ import pytest
 
 from tessera.driver.serve.follow import Following, Wanted, crowding
 from tessera.driver.serve.measures import AnswerEnd, Served, ServingReport, Slo, queue_windows
-from tessera.driver.serve.scheduler import Job, Scheduler, Sizes, StepSize, StepWork
+from tessera.driver.serve.batches import Job, Sizes, StepSize, StepWork
+from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import interpolated
 
 DECODE = StepSize(trace=1, rows=4, tokens=1, context=64)
