@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.batches import StepWork
+from tessera.driver.serve.engine import Engine
 
 BUSY = ("_begin", "_begin_ahead", "_end_step", "_admit", "_tell_news", "_drop_late", "_finish")
 LONG_NS = 2_000_000

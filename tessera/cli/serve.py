@@ -190,7 +190,7 @@ class HandOver:
 
     def _read_again(self) -> None:
         try:
-            self._engine.hand_over(self._file)
+            self._engine.replace_plan(self._file)
         except TesseraError as problem:
             self._messages.show(problem.diagnostics)
         else:

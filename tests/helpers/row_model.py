@@ -1,4 +1,4 @@
-"""A scheduler driven at random, beside a model of what every row holds: whoever breaks a rule fails.
+"""A scheduler driven at random, beside a model of what every row holds: a broken rule fails.
 
 Steps, hand-overs, cancellations and lost batches happen in any order. A row holds the tokens of one
 job: a step or a hand-over that meets other contents is wrong. After every event, rows and blocks

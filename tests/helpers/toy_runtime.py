@@ -7,7 +7,8 @@ reads a wrong row, a wrong position or another sequence's block gives other toke
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -97,7 +98,9 @@ class ToyRuntime:
         prefill: bool = True,
         named: tuple[tuple[str, ...], ...] = (),
         chains: bool = False,
+        roles: tuple[tuple[float, float], ...] = (),
     ) -> None:
+        """`roles` are the shares of decode and prefill steps, for a replica of each batch."""
         self._chains = chains
         self.chained = 0
         self._last: dict[int, threading.Thread] = {}
@@ -114,7 +117,19 @@ class ToyRuntime:
         self.policies = named or (("",),)
         self.ways: dict[str, int] = {}
         lanes = batches // len(self.policies)
-        self.replicas = tuple(SimpleNamespace(share=1.0, lanes=lanes) for _ in self.policies)
+        self.replicas = tuple(
+            SimpleNamespace(share=1.0, lanes=lanes, shares=()) for _ in self.policies
+        )
+        if roles:
+            batches = self.sequences = len(roles)
+            self.groups = tuple((number,) for number in range(batches))
+            self.policies = (("",),) * batches
+            self.replicas = tuple(
+                SimpleNamespace(share=1 / batches, lanes=1, shares=own, serves=own.__getitem__)
+                for own in roles
+            )
+        self.fragile: Callable[[str, int], None] = lambda *_: None
+        """Called before a step or a hand-over touches a sequence; it may raise a fault."""
         self.restarted = 0
         shape = (batches, 9, 4) if paged else (batches, rows, CONTEXT)
         self.cache: NDArray[np.int64] = np.full(shape, -1, np.int64)
@@ -122,6 +137,7 @@ class ToyRuntime:
         self.widest = 0
         self.steps: list[tuple[str, int]] = []
         self._under_way = 0
+        self._busy: Counter[int] = Counter()
         self._lock = threading.Lock()
         self.closed = False
 
@@ -131,6 +147,7 @@ class ToyRuntime:
             self._under_way += 1
             self.most_under_way = max(self.most_under_way, self._under_way)
             self.steps.append((self.traces[trace], sequence))
+            self._busy[sequence] += 1
         before = self._last.get(sequence)
         given = future, arrays, sequence, trace, before
         self._last[sequence] = thread = threading.Thread(target=self._work, args=given)
@@ -151,16 +168,19 @@ class ToyRuntime:
             if isinstance(arrays["tokens"], EarlierOutput):
                 self.chained += 1
                 arrays = {**arrays, "tokens": self._given.pop(sequence)[:, None]}
+            self.fragile("step", sequence)
             result = self._step(arrays, sequence, trace)
             if not self._has_logits:
                 self._given[sequence] = np.array(result["next"])
         except BaseException as problem:
             with self._lock:
                 self._under_way -= 1
+                self._busy[sequence] -= 1
             future.set_exception(problem)
             return
         with self._lock:
             self._under_way -= 1
+            self._busy[sequence] -= 1
         future.set_result(result)
 
     def _step(self, arrays: Mapping[str, NDArray[Any]], sequence: int, trace: int) -> Result:
@@ -199,9 +219,24 @@ class ToyRuntime:
     def reset_states(self, sequence: int = 0, *, rows: int | None = None) -> None:
         self.cache[sequence, rows] = -1
 
+    def states(self, sequence: int = 0) -> dict[str, NDArray[Any]]:
+        self._between_steps("take", sequence)
+        return {"cache": self.cache[sequence].copy()}
+
+    def set_states(
+        self, states: Mapping[str, NDArray[Any]], sequence: int = 0, *, rows: int
+    ) -> None:
+        self._between_steps("put", sequence)
+        self.cache[sequence, rows] = states["cache"]
+
+    def _between_steps(self, what: str, sequence: int) -> None:
+        assert not self._busy[sequence], "a step is under way"
+        self.fragile(what, sequence)
+
     def restart(self, sequence: int) -> None:
         self.restarted += 1
-        self.cache[:] = -1
+        for own in next(group for group in self.groups if sequence in group):
+            self.cache[own] = -1
 
     def close(self, *, wait: bool = True) -> None:
         self.closed = True

@@ -21,9 +21,9 @@ from math import inf
 from tessera.driver.fleet.mix import Offer, fastest_mix
 from tessera.driver.fleet.ways import Taken, UnitWay
 from tessera.driver.fleet.workload import Workload
+from tessera.driver.serve.batches import Sizes, StepSize, StepWork
 from tessera.driver.serve.follow import FollowedText, Following, Wanted
 from tessera.driver.serve.measures import Served, ServingReport
-from tessera.driver.serve.batches import Sizes, StepSize, StepWork
 from tessera.driver.serve.step_clocks import earliest
 
 BUSY = 0.95

@@ -223,6 +223,8 @@ class Batch:
         """Jobs that are handed over, or wait until they can be, by row."""
         self.reserved: dict[int, RowMove] = {}
         """Rows for jobs that are on their way here."""
+        self.seated = 0
+        """Prompts that got a row here."""
         self.steps = 0
         self.since_decode = 0
         self.owed = 0.0
@@ -239,6 +241,11 @@ class Batch:
     def used(self) -> int:
         """The number of rows that are not free."""
         return len(self.filling) + len(self.leaving) + self.answering
+
+    @property
+    def surplus(self) -> float:
+        """The part of the prompts read here that is answered elsewhere."""
+        return max(1 - self.decodes / self.fills, 0.0) if self.fills else 0.0
 
     def serves_policy(self, policy: str) -> bool:
         """Whether it takes jobs of a policy."""

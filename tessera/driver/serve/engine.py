@@ -14,7 +14,9 @@ through one queue.
 A plan with two policies has both ready, and a prompt is given one of them when it gets a row
 (`policies`). A fault of a kernel ends the answers of its batch. Its replica is started again while
 the others go on, and all other answers of that replica are computed once more: their tokens are
-known. Another plan of the same steps can take over while the first one finishes its answers.
+known. If replicas serve only some of the steps, a sequence is handed over (`hand_overs`) from the
+replica that reads its prompt to one that answers it. Another plan of the same steps can take over:
+the sequences of the first one are handed over to it.
 """
 
 from __future__ import annotations
@@ -30,9 +32,10 @@ from typing import Any, Self
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import Drift
-from tessera.driver.serve.engine_loop import EngineLoop, OpenedRuntime
+from tessera.driver.serve.engine_loop import EngineLoop
 from tessera.driver.serve.generation import Generation, Sampling, Wish, refused
 from tessera.driver.serve.look_ahead import chained_steps
+from tessera.driver.serve.opened import OpenedRuntime
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.residents import check_same_steps, engine_sizes, find_monitor, find_switch
 from tessera.driver.serve.step_inputs import check_prompt
@@ -118,12 +121,13 @@ class Engine(EngineLoop):
             chains=chained_steps(model, runtime) if self._looks_ahead else frozenset(),
         )
 
-    def hand_over(self, plan: Plan | str | os.PathLike[str]) -> None:
+    def replace_plan(self, plan: Plan | str | os.PathLike[str]) -> None:
         """Let another plan take over, whose traces are the same steps.
 
-        Prompts that get a row from now on get it in the new plan. Answers under way finish in the
-        old plan, which is then closed; this call waits for that. Both plans are loaded meanwhile.
-        If the new plan cannot be opened, nothing changes.
+        Prompts that get a row from now on get it in the new plan. Answers under way are handed over
+        to it as rows become free there; if its states have other shapes, they finish in the old
+        plan. That plan is then closed; this call waits for it. Both plans are loaded meanwhile. If
+        the new plan cannot be opened, nothing changes.
         """
         runtime = Runtime(plan, **self._options)
         try:
@@ -215,7 +219,7 @@ class Engine(EngineLoop):
     @property
     def running(self) -> int:
         """The number of prompts that have a row."""
-        return sum(batch.used for batch in self._scheduler.batches)
+        return sum(batch.used - len(batch.reserved) for batch in self._scheduler.batches)
 
     @property
     def steps_done(self) -> dict[str, int]:

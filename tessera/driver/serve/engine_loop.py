@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 from tessera.backend.host_loop.request_handle import RequestHandle
@@ -18,38 +18,23 @@ from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answer_book import AnswerBook
-from tessera.driver.serve.drift import Drift, StepMonitor
+from tessera.driver.serve.batches import Batch, Sizes, StepWork
+from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.hand_overs import Carried, HandOvers
 from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.measures import AnswerEnd
+from tessera.driver.serve.opened import EngineCounts, OpenedRuntime
 from tessera.driver.serve.policies import PolicySwitch
-from tessera.driver.serve.batches import Batch, Sizes, StepWork
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
-from tessera.driver.serve.step_roles import GenerationSteps
+from tessera.driver.serve.step_roles import GenerationSteps, state_shapes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenedRuntime:
-    """A runtime, the roles that its traces state, and everything derived from them."""
-
-    runtime: Runtime
-    model: GenerationSteps
-    sizes: Sizes
-    switch: PolicySwitch | None
-    monitor: StepMonitor | None
-    chains: frozenset[int]
-
-
-@dataclass(slots=True)
-class EngineCounts:
-    """Counters of an engine's work."""
-
-    steps_done: dict[str, int]
-    tokens_given: int = 0
-    restarts: int = 0
-    drifts: list[Drift] = field(default_factory=list)
+DEATHS = ("TSR5051", "TSR5072")
+"""Codes of faults in which a process or a host ended, for whatever reason."""
+MOST_DEATHS = 3
+"""An answer ends when so many replicas have died in a step that it took part in."""
 
 
 class EngineLoop:
@@ -75,6 +60,7 @@ class EngineLoop:
         self._ahead = LookAhead(self._scheduler, self._homes)
         self._ahead.add(serving.runtime, serving.chains)
         self._under_way: dict[int, HandedStep] = {}
+        self._hand_overs = HandOvers(self._homes, self._inbox.put, self._end_move)
         self._news: list[Generation] = []
         self._left = 0
         """Prompts that found no row: prompts that have just arrived do not wait yet."""
@@ -119,10 +105,11 @@ class EngineLoop:
         for answer, how in self._book.leaving():
             if answer.job.batch not in self._under_way:
                 self._finish(answer, how)
+        self._begin_moves()
         self._begin_steps()
         self._tell_news()
         self._homes.close_retired(self._is_used)
-        if self._book.is_over() and not self._under_way:
+        if self._book.is_over() and not self._under_way and not self._hand_overs:
             return False
         try:
             event = self._inbox.get(timeout=self._book.patience_s())
@@ -152,13 +139,15 @@ class EngineLoop:
     def _begin_steps(self) -> None:
         self._admit()
         for batch in self._scheduler.batches:
-            if batch.number in self._under_way:
+            if batch.number in self._under_way or self._hand_overs.holds(batch.number):
                 continue
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
         if len(self._under_way) == 1 and not self._book.has_leaving:
-            self._begin_ahead(*self._under_way)
+            (number,) = self._under_way
+            if not self._hand_overs.holds(number):
+                self._begin_ahead(number)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
         step = self.model.of_trace(work.size.trace)
@@ -175,12 +164,7 @@ class EngineLoop:
                 answer.begun_ns = time.monotonic_ns()
             given.append(row_input(answer, position, count, step.has("uniform")))
             answers.append((answer, position, count))
-        used = {job.row: job for job in (*batch.filling, *batch.decoding.values())}
-
-        def position_of(row: int) -> int:
-            return batch.position(used[row]) if row in used else 0
-
-        arrays, seats = step_inputs(self.model, step, given, position_of)
+        arrays, seats = step_inputs(self.model, step, given, batch.row_position)
         taking = [(a, p + c, s) for (a, p, c), s in zip(answers, seats, strict=True)]
         handed = self._under_way[batch.number] = HandedStep(work, taking, arrays)
         group = self._homes.group(batch.number)
@@ -280,14 +264,59 @@ class EngineLoop:
         if self._on_end is not None:
             self._on_end(answer)
 
+    # --- hand-overs -------------------------------------------------------------------------------
+
+    def _begin_moves(self) -> None:
+        """Hand over the sequences for which another batch has room, between steps."""
+        now_ns = time.monotonic_ns()
+        for job in self._scheduler.parked:
+            answer = self._book[job.number]
+            answer.left_ns = now_ns if answer.left_ns < 0 else answer.left_ns
+        moves = self._scheduler.hand_over()
+        if self._homes.is_retiring or self._serving.pays is not None:
+            moves += self._scheduler.shift(self._serving.pays or (lambda *_: False))
+        for move in moves:
+            answer = self._book[move.job.number]
+            answer.left_ns = now_ns if answer.left_ns < 0 else answer.left_ns
+        self._hand_overs.begin(moves, self.sizes)
+        self._hand_overs.go_on(lambda batch: batch in self._under_way)
+
+    def _end_move(self, carried: Carried, problem: BaseException | None) -> None:
+        """A hand-over has ended; if a replica died in it, that one is started again."""
+        move = carried.move
+        if self._scheduler.moved(move, arrived=problem is None):
+            now_ns, counts = time.monotonic_ns(), self.counts
+            counts.hand_overs += 1
+            counts.hand_over_bytes += carried.bytes
+            counts.hand_over_ns += now_ns - carried.begun_ns
+            self._book[move.job.number].arrive(now_ns, carried.bytes, move.policy)
+        group = carried.broken
+        if problem is not None and group is not None:
+            self._recover(group, carried.at, problem, in_step=False)
+
     # --- faults -----------------------------------------------------------------------------------
 
-    def _recover(self, group: BatchGroup, number: int, problem: BaseException | None) -> None:
-        """End the answers of the faulted batch, and start its replica again; others go on."""
+    def _recover(
+        self,
+        group: BatchGroup,
+        number: int,
+        problem: BaseException | None,
+        *,
+        in_step: bool = True,
+    ) -> None:
+        """End the answers of the faulted step, and start its replica again; others go on.
+
+        If a process or a host died, all answers are computed again, unless they have been in a
+        step of one that died too often: then they may be why.
+        """
         if not isinstance(problem, ServiceFault):
             raise problem or self._book.refusal()
         self.counts.restarts += 1
-        taking = self._culprits(group, number, problem)
+        taking = self._culprits(group, number, problem) if in_step else []
+        if problem.diagnostics[0].code in DEATHS:
+            for answer in taking:
+                answer.deaths += 1
+            taking = [answer for answer in taking if answer.deaths >= MOST_DEATHS]
         kept = []
         for batch in group.batches:
             self._under_way.pop(batch, None)
@@ -324,8 +353,15 @@ class EngineLoop:
             self._homes.restart(
                 group, lambda failed: self._inbox.put(partial(self._again, group, failed))
             )
-        elif not any(other.is_open for other in self._homes.groups):
+        elif not self._can_serve():
             raise problem
+
+    def _can_serve(self) -> bool:
+        """Whether open replicas read prompts and give answers."""
+        open_groups = [group for group in self._homes.groups if group.is_open]
+        batches = [self._scheduler.batches[b] for group in open_groups for b in group.batches]
+        reads = any(batch.fills for batch in batches) or not self.sizes.prefill
+        return reads and any(batch.decodes for batch in batches)
 
     # --- other times, other plans -----------------------------------------------------------------
 
@@ -346,8 +382,9 @@ class EngineLoop:
 
     def _take_over(self, serving: OpenedRuntime, over: threading.Event) -> None:
         """Give rows in another runtime from now on."""
+        is_alike = state_shapes(self.runtime.programs) == state_shapes(serving.runtime.programs)
         self._homes.retire_all(over)
-        self._scheduler.grow(serving.sizes)
+        self._scheduler.grow(serving.sizes, hands_over=is_alike)
         self._homes.add(serving.runtime, serving.monitor)
         self._ahead.add(serving.runtime, serving.chains)
         self._serving = replace(serving, sizes=self._scheduler.sizes)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from tessera.driver.serve.batches import Job, Sizes, StepWork
 from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
-from tessera.driver.serve.batches import Job, Sizes, StepWork
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
 

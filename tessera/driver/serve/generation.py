@@ -16,8 +16,8 @@ from math import isfinite
 import numpy as np
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.batches import Job
+from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.ir.arrays import Floats
 
 
@@ -113,6 +113,14 @@ class Generation:
         self.seated_ns = -1
         self.begun_ns = -1
         self.policy = ""
+        self.deaths = 0
+        """How often a replica died in a step that the answer took part in."""
+        self.hand_overs = 0
+        self.handed_bytes = 0
+        self.handed_ns = 0
+        self.held_ns = 0
+        self.left_ns = -1
+        """When it was first to be handed over, while it is not."""
         self.first_ns = -1
         self.ended_ns = -1
         self.job = Job(number, len(self.prompt), wish.most)
@@ -185,6 +193,10 @@ class Generation:
             self.seated_ns - origin_ns if self.seated_ns >= 0 else -1,
             self.begun_ns - origin_ns if self.begun_ns >= 0 else -1,
             self.policy,
+            self.hand_overs,
+            self.handed_bytes,
+            self.handed_ns,
+            self.held_ns,
         )
 
     def _settled(self) -> list[int]:
@@ -238,8 +250,17 @@ class Generation:
         """A new job after the states are lost: its prompt includes the tokens that have arrived."""
         have = len(self.prompt) + len(self.tokens)
         self.job = Job(self.number, have, self.wish.most - len(self.tokens))
-        self.is_fresh = True
+        self.is_fresh, self.left_ns = True, -1
         return self.job
+
+    def arrive(self, now_ns: int, moved_bytes: int, policy: str) -> None:
+        """Note that its states have been handed over to another batch."""
+        spent_ns = now_ns - self.left_ns
+        self.hand_overs += 1
+        self.handed_bytes += moved_bytes
+        self.handed_ns += spent_ns
+        self.held_ns += spent_ns if self.first_ns < 0 else 0
+        self.left_ns, self.policy = -1, policy
 
     def end(self, how: AnswerEnd, problem: BaseException | None = None) -> None:
         """End the answer: no more tokens follow."""

@@ -68,6 +68,11 @@ class Homes:
                 seen.append(group.runtime)
                 yield group.runtime
 
+    @property
+    def is_retiring(self) -> bool:
+        """Whether a runtime waits for its last batches."""
+        return bool(self._retiring)
+
     def retire_all(self, over: threading.Event) -> None:
         """Let no existing batch begin another step; `over` is set once their runtime is closed."""
         leaving = [group for group in self.groups if not group.is_retired]

@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import EarlierOutput
 from tessera.driver.run.runtime import Result, Runtime
+from tessera.driver.serve.batches import Batch, StepWork
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.homes import Homes
-from tessera.driver.serve.batches import Batch, StepWork
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import RowInput, row_input, step_inputs
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
@@ -131,8 +131,7 @@ def next_step(
     if after.size != work.size:
         return None
     given = [_row(answer, reached, step) for answer, reached, _ in staying]
-    used = {job.row: batch.position(job) for job in batch.decoding.values()}
-    arrays, seats = step_inputs(model, step, given, lambda row: used.get(row, 0))
+    arrays, seats = step_inputs(model, step, given, batch.row_position)
     if seats != [seat for _, _, seat in staying]:
         return None  # tokens are found by the row of the step
     inputs: dict[str, object] = dict(arrays)

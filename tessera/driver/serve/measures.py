@@ -45,6 +45,8 @@ class Served:
 
     Times are nanoseconds from the first request on; -1: not reached. `seated_ns`
     is when it got a row, by `policy` where there are several, `begun_ns` when its first step began.
+    `handed_ns` is the time of its `hand_overs`, from when it could go until it had arrived;
+    `held_ns` is the part of that before its first token.
     """
 
     came_ns: float
@@ -56,6 +58,10 @@ class Served:
     seated_ns: float = -1.0
     begun_ns: float = -1.0
     policy: str = ""
+    hand_overs: int = 0
+    handed_bytes: int = 0
+    handed_ns: float = 0.0
+    held_ns: float = 0.0
 
     @property
     def is_whole(self) -> bool:

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Runtime
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
-from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
 from tessera.ir.plan.plan import Plan, Replica
@@ -34,7 +34,34 @@ def with_policies(
     shares = tuple((replicas[number].share or 1.0) / replicas[number].lanes for number, _ in places)
     named = tuple(policies[number] for number, _ in places)
     is_single = len({policy for own in policies for policy in own}) < 2
-    return replace(sizes, policies=() if is_single else named, shares=shares, ways=ways)
+    serves: tuple[tuple[float, ...], ...] = ()
+    if any(replica.shares for replica in replicas):
+        count = 1 + max(step.trace for step in sizes.steps)
+        serves = tuple(
+            tuple(replicas[n].serves(t) / replicas[n].lanes for t in range(count))
+            for n, _ in places
+        )
+    made = replace(
+        sizes, policies=() if is_single else named, shares=shares, ways=ways, serves=serves
+    )
+    check_roles(made)
+    return made
+
+
+def check_roles(sizes: Sizes) -> None:
+    """Refuse replicas that read or answer some prompts only by their length."""
+    for batch in range(sizes.batches if sizes.serves else 0):
+        own = sizes.served_by(batch)
+        for steps, every, what in (
+            (own.prefill, sizes.prefill, "prefill"),
+            (own.decode, sizes.decode, "decode"),
+        ):
+            longest = max((step.context for step in every), default=0)
+            if steps and max(step.context for step in steps) < longest:
+                raise wrong_steps(
+                    f"a replica serves only {what} steps of less than {longest} tokens of context",
+                    "give it a share of a step with the whole context too",
+                )
 
 
 def find_prices(

@@ -14,8 +14,8 @@ handed over to a row of another batch:
   steps. If that batch serves no decode steps, the job is handed over to one that does: the first
   job that waits for that gets the first row, before any prompt in line does. If a batch serves
   less of the answers than of the prompts, it hands over the difference, and keeps jobs for which
-  there is no room elsewhere. So a job waits only where nothing is decoded, for rows that answers
-  leave: no two batches can wait for one another.
+  there is no room elsewhere; batches that serve more keep rows free for these. So a job waits only
+  where nothing is decoded, for rows that answers leave: no two batches can wait for one another.
 - A hand-over (`RowMove`) has its row and its blocks in the other batch before it begins. Until it
   has ended the batch that it leaves owns the job, and both rows stay taken, whatever happens.
 - The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
@@ -79,6 +79,7 @@ class Scheduler:
                 and (batch.fills if job.to_prefill else batch.decodes) > 0
                 and self._has_room(batch, job)
                 and not (batch.decodes and self._is_awaited(batch))
+                and not self._is_kept(batch, job)
             ]
             if not rooms:
                 break
@@ -99,7 +100,27 @@ class Scheduler:
         """Whether a job that cannot be answered where it is may be handed over to a batch."""
         return any(batch.serves_policy(self._policy_of(job)) for job in self.parked)
 
+    def _is_kept(self, batch: Batch, job: Job) -> bool:
+        """Whether the rows and blocks that are free are for answers to prompts that others read.
+
+        A batch that reads its share of the prompts, and gives more of the answers, keeps rows for
+        those: else prompts in line would take all of them, and no share would be kept.
+        """
+        short = batch.decodes - batch.fills
+        if not self.sizes.serves or short <= 0:
+            return False
+        others = [own for own in self.batches if own.is_open and own.policies == batch.policies]
+        if batch.seated < batch.fills * sum(own.seated for own in others):
+            return False
+        coming = [(own.surplus, filling) for own in others for filling in own.filling]
+        part = short / sum(max(own.decodes - own.fills, 0.0) for own in others)
+        rows = part * sum(surplus for surplus, _ in coming)
+        blocks = part * sum(surplus * self._blocks(batch, other) for surplus, other in coming)
+        left = batch.room - self._blocks(batch, job)
+        return len(batch.free_rows) <= rows or left < blocks
+
     def _seat(self, job: Job, batch: Batch) -> None:
+        batch.seated += 1
         job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
         job.policy = self.policy
         job.blocks = batch.take_blocks(self._blocks(batch, job))
@@ -175,7 +196,7 @@ class Scheduler:
     def _read(self, job: Job, batch: Batch) -> None:
         """A prompt has been read: the job is answered here, or is to be handed over."""
         if batch.decodes:
-            batch.owed += max(1 - batch.decodes / batch.fills, 0.0) if batch.fills else 0.0
+            batch.owed += batch.surplus
             if batch.owed < 1 - _ROUNDED:
                 batch.joining.append(job)
                 return
@@ -192,7 +213,7 @@ class Scheduler:
         full: set[str] = set()
         for job in tuple(self.parked):
             source, policy = self.batches[job.batch], self._policy_of(job)
-            target = None if policy in full else self._target(job, policy)
+            target = None if policy in full else self._target(job, policy, short=source.decodes > 0)
             if target is not None:
                 self.parked.remove(job)
                 source.owed = max(source.owed - 1, 0.0)
@@ -228,14 +249,18 @@ class Scheduler:
                 begun.append(self._reserve(job, target, self.policy))
         return begun
 
-    def _target(self, job: Job, policy: str) -> Batch | None:
-        """The batch with the fewest answers for its share that has room for a job."""
+    def _target(self, job: Job, policy: str, *, short: bool = False) -> Batch | None:
+        """The batch with the fewest answers for its share that has room for a job.
+
+        With `short`, only batches that read less prompts than they give answers.
+        """
         rooms = [
             batch
             for batch in self.batches
             if batch.decodes
             and batch.is_open
             and batch.number != job.batch
+            and (batch.decodes > batch.fills or not short)
             and batch.serves_policy(policy)
             and self._has_room(batch, job)
         ]
@@ -289,21 +314,25 @@ class Scheduler:
 
     # --- ends, and other batches ------------------------------------------------------------------
 
-    def grow(self, sizes: Sizes) -> None:
-        """Add the batches of `sizes`; the existing batches take no more jobs, and retire."""
+    def grow(self, sizes: Sizes, *, hands_over: bool = False) -> None:
+        """Add the batches of `sizes`; the existing batches take no more jobs.
+
+        With `hands_over`, jobs of existing batches are handed over to the new ones.
+        """
         old, count = self.sizes, len(self.batches)
         for batch in self.batches:
-            batch.is_open, batch.retires = False, True
+            batch.is_open, batch.retires = False, hands_over
         policies = (*(old.policies or ((),) * count), *(sizes.policies or ((),) * sizes.batches))
         shares = (*(old.shares or (1.0,) * count), *(sizes.shares or (1.0,) * sizes.batches))
         serves: tuple[tuple[float, ...], ...] = ()
         if old.serves or sizes.serves:
             every = (1.0,) * (1 + max(step.trace for step in sizes.steps))
-            serves = (*(old.serves or (every,) * count), *(sizes.serves or (every,) * sizes.batches))
+            serves = (
+                *(old.serves or (every,) * count),
+                *(sizes.serves or (every,) * sizes.batches),
+            )
         total = count + sizes.batches
-        self.sizes = replace(
-            sizes, batches=total, policies=policies, shares=shares, serves=serves
-        )
+        self.sizes = replace(sizes, batches=total, policies=policies, shares=shares, serves=serves)
         self.batches += [self._batch(number) for number in range(count, total)]
 
     def clear(self, number: int) -> list[Job]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.driver.run.join_policies import can_join, joined_replica
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.follow import Following, Wanted, crowding, refusals
 from tessera.driver.serve.measures import ServingReport
 from tessera.driver.serve.options import (
@@ -23,7 +24,6 @@ from tessera.driver.serve.options import (
 )
 from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
 from tessera.driver.serve.residents import check_rule, find_prices, with_policies
-from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
 from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration

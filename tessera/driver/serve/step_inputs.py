@@ -18,8 +18,8 @@ import numpy as np
 
 from tessera.driver.run.arrays import TypedArray
 from tessera.driver.run.runtime import Result
-from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token, refused
 from tessera.driver.serve.batches import Sizes, StepWork
+from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token, refused
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 from tessera.frontend.contents.write import numpy_type
 from tessera.ir.arguments import check_number

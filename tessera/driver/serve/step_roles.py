@@ -5,13 +5,13 @@ In: nothing. Out: `StepRoles` and `GenerationSteps`, which `steps` makes from a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve.batches import Sizes, StepSize
-from tessera.ir.program.program import Buffer
+from tessera.ir.program.program import Buffer, Program, Role
 
 UNBOUNDED = 1 << 30
 """The context of a model whose state has a fixed size."""
@@ -81,6 +81,16 @@ def _gives_tokens(step: StepRoles) -> bool:
 def _is_per_token(step: StepRoles) -> bool:
     shape = step.buffers["logits"].shape or ()
     return prod(shape[:-1]) == step.size.rows * step.size.tokens
+
+
+def state_shapes(programs: Sequence[Program]) -> dict[str, object]:
+    """What the states of traces hold: shapes and types by name."""
+    return {
+        buffer.name: (buffer.shape, buffer.dtype, buffer.bytes)
+        for program in programs
+        for buffer in program.buffers
+        if buffer.role is Role.STATE
+    }
 
 
 def check_steps(made: GenerationSteps) -> None:

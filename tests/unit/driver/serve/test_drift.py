@@ -15,6 +15,7 @@ from tessera.cli import serve as serve_command
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import drift as drift_module
 from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.batches import StepSize, StepWork
 from tessera.driver.serve.drift import (
     QUIET_NS,
     STEPS,
@@ -24,7 +25,6 @@ from tessera.driver.serve.drift import (
     retimed,
 )
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.batches import StepSize, StepWork
 from tessera.driver.serve.steps import find_steps, with_token_range
 from tessera.simulation.hardware import process_hardware
 from tests.helpers.served import graph_of
@@ -127,7 +127,8 @@ def test_another_plan_takes_over_and_nothing_is_lost(toys: list[ToyRuntime]) -> 
         wanted = [([n % 40, n % 7], 1 + n % 12) for n in range(60)]
         answers = [engine.submit(prompt, max_tokens=count) for prompt, count in wanted[:30]]
         threads = [
-            threading.Thread(target=engine.hand_over, args=(name,)) for name in ("second", "third")
+            threading.Thread(target=engine.replace_plan, args=(name,))
+            for name in ("second", "third")
         ]
         for thread in threads:
             thread.start()
@@ -149,7 +150,7 @@ def test_another_plan_takes_over_and_nothing_is_lost(toys: list[ToyRuntime]) -> 
 def test_a_plan_of_other_steps_cannot_take_over(toys: list[ToyRuntime]) -> None:
     with Engine("first", steps={"context": CONTEXT}) as engine:
         with pytest.raises(TesseraError, match="cannot take over"):
-            engine.hand_over("rows")
+            engine.replace_plan("rows")
         assert toys[1].closed
         assert not toys[0].closed
         assert engine.generate([[5, 6]], max_tokens=4) == [answer([5, 6], 4)]
@@ -166,7 +167,7 @@ def test_a_plan_that_comes_too_late_is_closed_again(toys: list[ToyRuntime]) -> N
 
     engine._inbox = SimpleNamespace(put=close_first, get=engine._inbox.get)  # type: ignore[assignment]
     with pytest.raises(TesseraError, match="closed"):
-        engine.hand_over("second")
+        engine.replace_plan("second")
     assert [toy.closed for toy in toys] == [True, True]
 
 

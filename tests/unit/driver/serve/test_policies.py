@@ -11,6 +11,7 @@ import pytest
 import tessera
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
+from tessera.driver.serve.batches import Job, Sizes, StepSize
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Wanted, refusals
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
@@ -22,7 +23,6 @@ from tessera.driver.serve.policies import (
     StepPrices,
     SwitchRule,
 )
-from tessera.driver.serve.batches import Job, Sizes, StepSize
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.simulate_text import simulate_text
 from tessera.ir.arrivals import Arrival, Arrivals
