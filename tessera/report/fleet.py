@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from math import inf
 
+from tessera.driver.fleet.capacity import Capacity
 from tessera.driver.fleet.choose_units import FleetChoice
 from tessera.driver.fleet.emit.commands import EmittedFleet
+from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.make_fleet import FleetReport
+from tessera.driver.fleet.ways import UnitWay
 from tessera.frontend.machine.quantities import format_time
 from tessera.report.fleet_start import start_json, start_lines
 from tessera.report.table import Column, Fit, fitted, right, table
@@ -25,6 +28,13 @@ _RIVALS = (
     *right("requests/s", "usd/hour", "usd per million tokens"),
     Column("GPUs", fit=Fit.WRAP),
 )
+
+
+_ROLE_WORDS = {
+    EngineRole.PROMPTS: "prompts",
+    EngineRole.ANSWERS: "answers",
+    EngineRole.SHARES: "shares of both",
+}
 
 
 def fleet_text(
@@ -72,11 +82,21 @@ def _unit_rows(report: FleetReport) -> list[tuple[str, ...]]:
         way = capacity.way
         usd = count * sum(n * p for n, p in zip(way.gpus, prices, strict=True))
         side = f"{capacity.rows} x {way.lanes}" if way.lanes > 1 else str(capacity.rows)
-        used = f"{way.strategy}, {way.note}" if way.note else str(way.strategy)
-        rows.append(
-            (str(count), way.names, used, side, f"{count * capacity.rate:.4g}", f"{usd:.2f}")
-        )
+        used = ", ".join(filter(None, (str(way.strategy), way.note, _role(way))))
+        rows.append((str(count), way.names, used, side, _served(capacity, count), f"{usd:.2f}"))
     return rows
+
+
+def _role(way: UnitWay) -> str:
+    return "" if way.role is EngineRole.BOTH else str(way.role)
+
+
+def _served(capacity: Capacity, count: int) -> str:
+    """What some units serve: of pools, prompts or answers; of shares, both of them."""
+    both, reads, makes = (count * rate for rate in capacity.served)
+    if capacity.way.role is EngineRole.SHARES:
+        return f"{both + reads:.4g} prompts, {both + makes:.4g} answers"
+    return f"{both + reads + makes:.4g}"
 
 
 def _totals(report: FleetReport) -> list[str]:
@@ -130,7 +150,8 @@ def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
     usd = "-" if choice.usd_per_hour is None else f"{choice.usd_per_hour:.2f}"
     cost = "-" if each is None else f"{each:.4g}"
     units = ", ".join(
-        f"{n} x ({c.way.names})" if sum(c.way.gpus) > 1 else f"{n} x {c.way.names}"
+        (f"{n} x ({c.way.names})" if sum(c.way.gpus) > 1 else f"{n} x {c.way.names}")
+        + (f" for {_ROLE_WORDS.get(c.way.role)}" if c.way.role in _ROLE_WORDS else "")
         for c, n in choice.units
     )
     return choice.name, f"{choice.rate:.4g}", usd, cost, units
@@ -191,10 +212,8 @@ def fleet_json(report: FleetReport, emitted: EmittedFleet | None = None) -> str:
         "beside": [_choice_json(report, choice) for choice in report.rivals],
         "units": [
             {
-                "strategy": str(capacity.way.strategy),
-                "gpus": capacity.way.names,
+                **_unit_json(capacity),
                 "count_by_kind": list(capacity.way.gpus),
-                "batch": capacity.rows,
                 "lanes": capacity.way.lanes,
                 "requests_per_s": capacity.rate,
                 "missed": capacity.missed,
@@ -216,9 +235,18 @@ def _choice_json(report: FleetReport, choice: FleetChoice) -> dict[str, object]:
             report.work.answer, report.options.demand
         ),
         "gpus_by_kind": list(choice.gpus(len(report.offered.kinds))),
-        "units": [
-            {"count": n, "strategy": str(c.way.strategy), "gpus": c.way.names, "batch": c.rows}
-            for c, n in choice.units
-        ],
+        "units": [{"count": n, **_unit_json(c)} for c, n in choice.units],
         "why": choice.why,
+    }
+
+
+def _unit_json(capacity: Capacity) -> dict[str, object]:
+    both, reads, makes = capacity.served
+    return {
+        "strategy": str(capacity.way.strategy),
+        "role": str(capacity.way.role),
+        "gpus": capacity.way.names,
+        "batch": capacity.rows,
+        "prompts_per_s": both + reads,
+        "answers_per_s": both + makes,
     }

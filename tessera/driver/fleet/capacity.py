@@ -5,26 +5,23 @@ Without limits, a unit is assumed to be busy for at most 95% of the time. With l
 drawn and simulated, and bisection finds the highest rate at which the percentile is within them;
 batches are as large as memory allows, or smaller.
 
-`follow_way` follows requests through a unit with the scheduler of the engine and simulated time: a
-step ends after its own time, and not before every device and link that it uses has done its earlier
-work and its part of this step. If prompts are read on other GPUs than answers are made, two
-schedulers run in sequence: a prompt reaches the second one when its cache has been handed over.
+Units of pools have their own limit: TTFT where prompts are read, TPOT where answers are made. There
+the time per token includes the slowest hand-over.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 
+from tessera.driver.fleet.engines import EngineRole
+from tessera.driver.fleet.follow_units import DealtRequest, follow_units
 from tessera.driver.fleet.mix import Offer, fastest_mix
-from tessera.driver.fleet.ways import Taken, UnitWay
+from tessera.driver.fleet.ways import NO_HAND_OVER, UnitWay
 from tessera.driver.fleet.workload import Workload
-from tessera.driver.serve.batches import Sizes, StepSize, StepWork
-from tessera.driver.serve.follow import FollowedText, Following, Wanted
+from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import Served, ServingReport
-from tessera.driver.serve.step_clocks import earliest
 
 BUSY = 0.95
 """Largest share of the time that a unit is busy."""
@@ -34,6 +31,8 @@ _MOST_STEPS = 2_500
 _FEWEST, _MOST = 100, 200
 _SHOWN = 3
 
+_ROLES = EngineRole.BOTH, EngineRole.PROMPTS, EngineRole.ANSWERS
+
 OnWay = Callable[[int, int], None]
 
 
@@ -41,7 +40,9 @@ OnWay = Callable[[int, int], None]
 class Capacity:
     """What a unit serves: `rate` requests per second in batches of `rows`; 0 if it cannot serve.
 
-    `missed` says which limit keeps it from serving, and by how much.
+    In a pool, the rate is that of prompts or of answers. A unit with several roles has what it does
+    per second in `shares`: whole requests, prompts alone, answers alone. `missed` says which limit
+    keeps it from serving, and by how much.
     """
 
     way: UnitWay
@@ -49,6 +50,16 @@ class Capacity:
     rows: int
     missed: str = ""
     nearest: ServingReport | None = None
+    shares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @property
+    def served(self) -> tuple[float, float, float]:
+        """Whole requests, prompts alone and answers alone per second."""
+        role = self.way.role
+        if role is EngineRole.SHARES:
+            return self.shares
+        both, reads, makes = (self.rate * (role is own) for own in _ROLES)
+        return both, reads, makes
 
 
 def capacity_of(way: UnitWay, work: Workload) -> Capacity:
@@ -82,7 +93,11 @@ def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> lis
     for done, number in enumerate(order):
         way = ways[number]
         on_way(done, len(ways))
-        offers = [Offer(c.rate, float(sum(c.way.gpus)), c.way.gpus) for c in made.values()]
+        offers = [
+            Offer(c.rate, float(sum(c.way.gpus)), c.way.gpus)
+            for c in made.values()
+            if c.way.role is way.role
+        ]
         if number not in shown and _are_enough(offers, way.gpus, bounds[number]):
             made[number] = Capacity(
                 way=way, rate=0.0, rows=0, missed="smaller units of these GPUs serve more"
@@ -95,8 +110,9 @@ def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> lis
 def _best_of_strategies(ways: Sequence[UnitWay], bounds: Sequence[float]) -> set[int]:
     """All ways of one GPU, and the ways of each strategy that serve the most per GPU."""
     shown = {n for n, way in enumerate(ways) if sum(way.gpus) == 1}
-    for strategy in dict.fromkeys(way.strategy for way in ways):
-        own = [n for n, way in enumerate(ways) if way.strategy == strategy]
+    whole = [n for n, way in enumerate(ways) if way.role is EngineRole.BOTH]
+    for strategy in dict.fromkeys(ways[n].strategy for n in whole):
+        own = [n for n in whole if ways[n].strategy == strategy]
         own.sort(key=lambda n: -bounds[n] / sum(ways[n].gpus))
         shown |= set(own[:_SHOWN])
     return shown
@@ -120,6 +136,8 @@ def _batches(way: UnitWay, work: Workload, most: int) -> list[int]:
     """
     limit = inf if work.slo.tpot_ns is None else work.slo.tpot_ns
     powers = [1 << n for n in range(most.bit_length())]
+    if way.role is EngineRole.PROMPTS:
+        return [most]
     return sorted({most, *(n for n in powers if way.decode.at(n).ns <= limit)}, reverse=True)
 
 
@@ -149,73 +167,13 @@ def _followed(way: UnitWay, work: Workload, rows: int, rate: float, count: int) 
     return follow_way(way, work.draw(rate, count), work, rows)
 
 
-def missed(report: ServingReport, work: Workload) -> str:
-    """Which limit is exceeded, and by how much."""
-    parts = [
-        f"{name} {value / 1e6:.3g} ms at {work.percentile}, the limit is {limit / 1e6:.3g} ms"
-        for name, value, limit in work.against(report)
-        if value is not None and limit is not None and value > limit
-    ]
-    return "; ".join(parts) or "a request does not fit"
-
-
-# --- requests followed through a unit ------------------------------------------------------------
-
-
-BLOCK = 16
-"""Tokens per block of the cache."""
-BURST = 1
-_ENDLESS = 1 << 40
-_DECODE, _PREFILL = 0, 1
-
-
-class UnitClock:
-    """When steps end on the devices of a unit."""
-
-    def __init__(self, way: UnitWay, apart: bool) -> None:
-        self._way = way
-        self._apart = apart
-        self._free = [0.0] * len(way.decode.points[0][1].loads)
-        self._events: list[tuple[float, int]] = []
-        self._decodes: dict[int, Taken] = {}
-        self._prefills: dict[int, Taken] = {}
-        self.busy = 0.0
-
-    def begin(self, work: StepWork, now_ns: float) -> None:
-        """A batch begins a step."""
-        taken = self._taken(work)
-        end = now_ns + taken.ns
-        if not self._apart:
-            for number, load in enumerate(taken.loads):
-                if load:
-                    self._free[number] = max(self._free[number], now_ns) + load
-                    end = max(end, self._free[number])
-        self.busy += taken.ns
-        heapq.heappush(self._events, (end, work.batch))
-
-    def _taken(self, work: StepWork) -> Taken:
-        if work.is_decode:
-            if work.rows not in self._decodes:
-                self._decodes[work.rows] = self._way.decode.at(work.rows)
-            return self._decodes[work.rows]
-        tokens = sum(count for _, count in work.chunks)
-        if tokens not in self._prefills:
-            self._prefills[tokens] = self._way.prefill_at(tokens)
-        return self._prefills[tokens]
-
-    def ended(self, until_ns: float) -> tuple[float, list[int]]:
-        """The earliest of the ends."""
-        return earliest(self._events, until_ns)
-
-    def busy_ns(self) -> Mapping[str, float]:
-        """The sum of the times of all steps."""
-        return {"unit": self.busy}
-
-
 def follow_way(way: UnitWay, wanted: Sequence[Wanted], work: Workload, rows: int) -> ServingReport:
     """Simulate requests on one unit with batches of `rows` sequences."""
-    requests = _apart(way, wanted, rows) if way.apart else _together(way, wanted, rows)
-    return report_of(requests, work, way.names)
+    reader = None if way.role is EngineRole.ANSWERS else 0
+    writer = None if way.role is EngineRole.PROMPTS else 0
+    dealt = [DealtRequest(w, reader, writer) for w in wanted]
+    served = follow_units([(way, rows)], dealt, lambda a, b: NO_HAND_OVER)
+    return report_of(served, work, way.names)
 
 
 def report_of(requests: Sequence[Served], work: Workload, name: str) -> ServingReport:
@@ -225,62 +183,11 @@ def report_of(requests: Sequence[Served], work: Workload, name: str) -> ServingR
     )
 
 
-def _sizes(way: UnitWay, batches: int, rows: int, *, reads: bool, makes: bool) -> Sizes:
-    steps = []
-    if reads:
-        steps.append(StepSize(trace=_PREFILL, rows=1, tokens=max(way.chunk, 2), context=_ENDLESS))
-    if makes:
-        steps.append(StepSize(trace=_DECODE, rows=rows, tokens=1, context=_ENDLESS))
-    return Sizes(
-        steps=tuple(steps),
-        batches=batches,
-        rows=rows,
-        context=_ENDLESS,
-        first_from_prefill=reads,
-        blocks=max(1, way.cache_tokens // BLOCK) if makes else 0,
-        block=BLOCK if makes else 0,
-    )
-
-
-def _run(
-    sizes: Sizes, way: UnitWay, wanted: Sequence[Wanted], apart: bool, burst: int = BURST
-) -> FollowedText:
-    return Following(sizes, UnitClock(way, apart), burst=burst).run(list(wanted))
-
-
-def _together(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
-    return _run(_sizes(way, way.lanes, rows, reads=True, makes=True), way, wanted, False).requests
-
-
-def _apart(way: UnitWay, wanted: Sequence[Wanted], rows: int) -> list[Served]:
-    """Simulate a way whose prompts are read by some GPUs, and whose answers are made by others
-    from the second token on."""
-    first = [Wanted(w.at_ns, w.prompt, 1) for w in wanted]
-    read = _run(_sizes(way, way.readers, 1, reads=True, makes=False), way, first, True).requests
-    handed = []
-    for number, (served, asked) in enumerate(zip(read, wanted, strict=True)):
-        if served.is_whole and asked.answer > 1:
-            handed.append((served.first_ns + way.handed_ns, number, asked))
-    handed.sort(key=lambda row: (row[0], row[1]))
-    # The caches and the first token have arrived, so reading the prompt takes no time here.
-    there = _read_already(way)
-    sizes = _sizes(there, way.lanes, rows, reads=True, makes=True)
-    coming = [Wanted(at, asked.prompt, asked.answer) for at, _, asked in handed]
-    made = _run(sizes, there, coming, True, burst=rows).requests
-    results = [
-        Served(w.at_ns, w.prompt, w.answer, r.first_ns, r.ended_ns, r.ended)
-        for w, r in zip(wanted, read, strict=True)
+def missed(report: ServingReport, work: Workload) -> str:
+    """Which limit is exceeded, and by how much."""
+    parts = [
+        f"{name} {value / 1e6:.3g} ms at {work.percentile}, the limit is {limit / 1e6:.3g} ms"
+        for name, value, limit in work.against(report)
+        if value is not None and limit is not None and value > limit
     ]
-    for (_, number, _), served in zip(handed, made, strict=True):
-        results[number].ended, results[number].ended_ns = served.ended, served.ended_ns
-    return results
-
-
-def _read_already(way: UnitWay) -> UnitWay:
-    """The way with prompts that take no time, because their caches have arrived."""
-    nothing = Taken(0.0, tuple(0.0 for _ in way.decode.points[0][1].loads))
-    return replace(
-        way,
-        prefill=replace(way.prefill, points=((1.0, nothing),)),
-        chunk=1 << 30,
-    )
+    return "; ".join(parts) or "a request does not fit"

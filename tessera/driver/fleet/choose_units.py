@@ -1,34 +1,35 @@
 """Chooses units: a mix for a demand, or of all existing GPUs, checked by simulation.
 
-In: `Capacity`s of units, the offered GPUs. Out: `FleetChoice`s, a `ServingReport` of one of them,
-and a bound that no use of the GPUs beats.
+In: `Capacity`s of units, the offered GPUs, the links between pools. Out: `FleetChoice`s, and a
+`ServingReport` of one of them.
 
-The bound (`fleet_bound`): for any weights of the kinds of GPUs, a request takes no less than the
-sum over its steps of the least weighted time, whatever the batches: times are linear between
-traces, so no batch is better than the better of two traces. With prices as weights, the sum is the
-least cost of a request. To bound the most requests, the weights are moved towards busy kinds. The
-bound ignores transfers, memory, limits and the rounding to whole GPUs. Tensor parallelism cuts
-steps, so its units are counted as they are, never waiting for a request.
+`UnitChooser.simplest` takes the simplest kind of mix over which the gain of the best is within the
+error of the times: GPUs that serve by themselves, GPUs in pools, units of several GPUs, such units
+in pools, and units that serve both phases with separate shares.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil, floor, inf
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tessera.driver.fleet.capacity import Capacity, follow_way, report_of, requests_for
-from tessera.driver.fleet.mix import Mix, Offer, cheapest_mix, fastest_mix
-from tessera.driver.fleet.model_steps import ModelStep, ServedModel
+from tessera.driver.fleet.capacity import Capacity, report_of, requests_for
+from tessera.driver.fleet.engines import EngineRole
+from tessera.driver.fleet.follow_units import DealtRequest, follow_units
+from tessera.driver.fleet.mix import NO_ROADS, Mix, Offer, Roads, cheapest_mix, fastest_mix
 from tessera.driver.fleet.offered import Offered
+from tessera.driver.fleet.pools import PoolLinks
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
-from tessera.driver.serve.measures import Served, ServingReport
-from tessera.planning.search.strategies import FLEET_STRATEGIES, SINGLE, TENSOR
+from tessera.driver.serve.measures import ServingReport
+from tessera.planning.search.strategies import FLEET_STRATEGIES, PHASE, SINGLE
 
+ROLES = "roles"
+"""The name of the choice whose units may serve both phases with separate shares."""
+NOISE = 0.05
+"""Smaller relative differences are within the error of looked-up and interpolated times."""
+_WHOLE = 1e-6
 SPLITS = tuple(strategy for strategy in FLEET_STRATEGIES if strategy != SINGLE)
 _MOST_UNITS = 32
 
@@ -46,7 +47,12 @@ class FleetChoice:
     @property
     def splits(self) -> bool:
         """Whether a request goes through several GPUs."""
-        return any(capacity.way.strategy != SINGLE for capacity, _ in self.units)
+        return self.hands_over or any(c.way.strategy != SINGLE for c, _ in self.units)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether units have roles, so that sequences are handed over."""
+        return any(c.way.role is not EngineRole.BOTH for c, _ in self.units)
 
     def gpus(self, kinds: int) -> tuple[int, ...]:
         """GPUs of each kind."""
@@ -62,111 +68,226 @@ class FleetChoice:
         return self.usd_per_hour / 3600 / made * 1e6
 
 
-def _offers(capacities: Sequence[Capacity], offered: Offered) -> list[Offer]:
-    prices = [kind.usd_per_hour or 0.0 for kind in offered.kinds]
-    return [
-        Offer(
-            rate=capacity.rate,
-            usd_per_hour=sum(n * p for n, p in zip(capacity.way.gpus, prices, strict=True)),
-            gpus=capacity.way.gpus,
+@dataclass(frozen=True, slots=True)
+class UnitChooser:
+    """What choices are made with: GPUs, links between pools, and the demand, if there is one."""
+
+    offered: Offered
+    links: PoolLinks
+    demand: float | None
+
+    def best(self, name: str, capacities: Sequence[Capacity], shared: bool = False) -> FleetChoice:
+        """The best mix of some units. `shared`: they may divide their time between roles."""
+        own = [c for c in capacities if c.rate > 0]
+        offers, roads = self._offers(own, shared)
+        most = [kind.most for kind in self.offered.kinds]
+        mix: Mix | None = None
+        if offers and self.demand is None:
+            mix = fastest_mix(offers, most, roads)
+        elif offers and self.demand is not None:
+            mix = cheapest_mix(offers, most, self.demand, roads)
+        if mix is None:
+            return FleetChoice(name=name, why=self._why_not(capacities))
+        priced = all(
+            kind.usd_per_hour is not None
+            for kind, n in zip(self.offered.kinds, mix.gpus(offers), strict=True)
+            if n
         )
-        for capacity in capacities
+        return FleetChoice(
+            name=name,
+            units=tuple(_units(own, offers, mix)),
+            rate=mix.rate(offers),
+            usd_per_hour=mix.usd_per_hour(offers) if priced else None,
+        )
+
+    def _offers(self, capacities: Sequence[Capacity], shared: bool) -> tuple[list[Offer], Roads]:
+        prices = [kind.usd_per_hour or 0.0 for kind in self.offered.kinds]
+        pools = any(c.way.role is not EngineRole.BOTH for c in capacities)
+        sites, roads = [0] * len(capacities), NO_ROADS
+        if pools:
+            sites, roads = self.links.roads([c.way for c in capacities])
+        units: dict[tuple[object, ...], int] = {}
+        offers = []
+        for capacity, site in zip(capacities, sites, strict=True):
+            way = capacity.way
+            key = way.strategy, way.gpus, way.note
+            offers.append(
+                Offer(
+                    rate=capacity.rate,
+                    usd_per_hour=sum(n * p for n, p in zip(way.gpus, prices, strict=True)),
+                    gpus=way.gpus,
+                    role=way.role,
+                    site=site,
+                    unit=units.setdefault(key, len(units)) if shared else -1,
+                )
+            )
+        return offers, roads
+
+    def _why_not(self, capacities: Sequence[Capacity]) -> str:
+        if not capacities:
+            return "no such split fits these GPUs"
+        able = [capacity for capacity in capacities if capacity.rate > 0]
+        if not able:
+            nearest = min((c.missed for c in capacities if c.missed), default="")
+            return nearest or "it serves nothing"
+        most = replace(self, demand=None).best("", able)
+        if not most.units:
+            return "no unit that reads prompts is linked to one that makes answers"
+        return f"all of them serve {most.rate:.4g} of {self.demand or 0:.4g} requests/s"
+
+    def gain(self, choice: FleetChoice, plain: FleetChoice) -> float:
+        """How much more a choice serves than a plain one, or how much less it costs."""
+        if self.demand is None:
+            return choice.rate / plain.rate - 1 if plain.rate else inf
+        if choice.usd_per_hour is None or plain.usd_per_hour is None or not plain.usd_per_hour:
+            return 0.0
+        return 1 - choice.usd_per_hour / plain.usd_per_hour
+
+    def simplest(self, capacities: Sequence[Capacity], shared: bool = True) -> FleetChoice:
+        """The simplest of the mixes that are as good as the best, within the error of the times."""
+        alone = [c for c in capacities if c.way.strategy == SINGLE]
+        sets = [sort(own) for own in (alone, capacities) for sort in (_whole, _pooled, list)]
+        made = [self.best("this mix", own) for own in sets if own]
+        made += [self.best("this mix", capacities, shared=True)] if shared else []
+        able = [choice for choice in made if choice.units]
+        return next(
+            (c for c in able if all(self.gain(other, c) < NOISE for other in able)), made[-1]
+        )
+
+
+def _whole(capacities: Sequence[Capacity]) -> list[Capacity]:
+    return [c for c in capacities if c.way.role is EngineRole.BOTH]
+
+
+def _pooled(capacities: Sequence[Capacity]) -> list[Capacity]:
+    return [c for c in capacities if c.way.role is not EngineRole.BOTH]
+
+
+def _units(
+    capacities: Sequence[Capacity], offers: Sequence[Offer], mix: Mix
+) -> Iterator[tuple[Capacity, int]]:
+    """The units of a mix: whole ones by role, then those that divide their time."""
+    parts: dict[int, list[int]] = {}
+    for number, (capacity, count) in enumerate(zip(capacities, mix.counts, strict=True)):
+        if floor(count + _WHOLE):
+            yield capacity, floor(count + _WHOLE)
+        if count - floor(count + _WHOLE) > _WHOLE:
+            parts.setdefault(offers[number].unit, []).append(number)
+    for own in parts.values():
+        rest = [mix.counts[n] - floor(mix.counts[n] + _WHOLE) for n in own]
+        yield _shared_unit([capacities[n] for n in own], rest), ceil(sum(rest) - _WHOLE)
+
+
+def _shared_unit(capacities: Sequence[Capacity], parts: Sequence[float]) -> Capacity:
+    """A unit with a part of the time for each role; whole, if there is one role."""
+    if len(capacities) == 1:
+        return capacities[0]
+    count = ceil(sum(parts) - _WHOLE)
+    shares = [
+        sum(part / count * c.served[n] for c, part in zip(capacities, parts, strict=True))
+        for n in range(3)
     ]
-
-
-def best_choice(
-    name: str, capacities: Sequence[Capacity], offered: Offered, demand: float | None
-) -> FleetChoice:
-    """The best mix of some units, for a demand or with all existing GPUs."""
-    offers = _offers(capacities, offered)
-    most = [kind.most for kind in offered.kinds]
-    mix: Mix | None = None
-    if offers:
-        mix = fastest_mix(offers, most) if demand is None else cheapest_mix(offers, most, demand)
-    if mix is None:
-        return FleetChoice(name=name, why=_why_not(capacities, offered, demand))
-    units = tuple((c, n) for c, n in zip(capacities, mix.counts, strict=True) if n)
-    priced = all(
-        kind.usd_per_hour is not None
-        for kind, n in zip(offered.kinds, mix.gpus(offers), strict=True)
-        if n
+    makers = [c for c in capacities if c.way.role is not EngineRole.PROMPTS]
+    way = replace(
+        makers[0].way, role=EngineRole.SHARES, engines=(), handed=capacities[-1].way.handed
     )
-    return FleetChoice(
-        name=name,
-        units=units,
-        rate=mix.rate(offers),
-        usd_per_hour=mix.usd_per_hour(offers) if priced else None,
+    return Capacity(
+        way=way,
+        rate=shares[0] + max(shares[1:]),
+        rows=min(c.rows for c in makers),
+        shares=(shares[0], shares[1], shares[2]),
     )
-
-
-def _why_not(capacities: Sequence[Capacity], offered: Offered, demand: float | None) -> str:
-    if not capacities:
-        return "no such split fits these GPUs"
-    able = [capacity for capacity in capacities if capacity.rate > 0]
-    if not able:
-        nearest = min((c.missed for c in capacities if c.missed), default="")
-        return nearest or "it serves nothing"
-    most = best_choice("", able, offered, None)
-    return f"all of them serve {most.rate:.4g} of {demand or 0:.4g} requests/s"
 
 
 def rival_choices(
     capacities: Sequence[Capacity],
-    offered: Offered,
-    demand: float | None,
+    chooser: UnitChooser,
     strategies: Sequence[str],
     whys: Mapping[str, str],
 ) -> list[FleetChoice]:
     """The alternatives with these GPUs; `whys` says why a strategy may have no way."""
-    rows = [
-        best_choice(
-            "data parallel",
-            [c for c in capacities if c.way.strategy == SINGLE],
-            offered,
-            demand,
-        )
-    ]
+    whole = _whole(capacities)
+    rows = [chooser.best("data parallel", [c for c in whole if c.way.strategy == SINGLE])]
     for strategy in SPLITS:
         if strategy in strategies:
-            own = [c for c in capacities if c.way.strategy == strategy]
-            row = best_choice(strategy, own, offered, demand)
+            own = [c for c in whole if c.way.strategy == strategy]
+            if strategy == PHASE:
+                own = _pooled(capacities)
+            row = chooser.best(strategy, own)
             rows.append(row if own else replace(row, why=whys.get(strategy, row.why)))
+    if PHASE in strategies:
+        rows.append(chooser.best(ROLES, capacities, shared=True))
+    offered = chooser.offered
     if len(offered.kinds) > 1:
         for number, kind in enumerate(offered.kinds):
             own = [c for c in capacities if c.way.gpus[number] == sum(c.way.gpus)]
             name = f"only {kind.label}" + (f" in {kind.node}" if kind.node else "")
-            rows.append(best_choice(name + (" (there)" if kind.have else ""), own, offered, demand))
+            rows.append(chooser.best(name + (" (there)" if kind.have else ""), own))
     return rows
+
+
+# --- the check -----------------------------------------------------------------------------------
 
 
 def check_mix(
     choice: FleetChoice,
     work: Workload,
     rate: float,
+    links: PoolLinks,
     arrivals: list[Wanted] | None = None,
     seed: int = 0,
 ) -> ServingReport:
-    """Simulate requests at a rate, dealt to units by their shares; each unit is followed alone.
+    """Simulate requests at a rate, dealt to units by their shares, with all hand-overs.
 
     For a large fleet, only a part is simulated, with the same part of the requests.
     """
     units = [capacity for capacity, count in choice.units for _ in range(_fewer(choice, count))]
-    part = sum(c.rate for c in units) / choice.rate if choice.rate else 1.0
+    part = _simulated(choice, units)
     most = max((requests_for(c.way, work, c.rows) for c in units), default=0)
     coming = _at_rate(arrivals, rate * part) if arrivals else None
     if coming is None:
         coming = work.draw(rate * part, most * len(units), seed)
-    dealt: list[list[Wanted]] = [[] for _ in units]
-    share = [capacity.rate for capacity in units]
-    for wanted in coming:
-        behind = min(range(len(units)), key=lambda n: (len(dealt[n]) + 1) / share[n])
-        dealt[behind].append(wanted)
-    served: list[Served] = []
-    for capacity, own in zip(units, dealt, strict=True):
-        if own:
-            served += follow_way(capacity.way, own, work, capacity.rows).requests
-    served.sort(key=lambda request: request.came_ns)
+    dealt = list(_dealt(units, coming, links))
+    served = follow_units([(c.way, c.rows) for c in units], dealt, links.known)
     return report_of(served, work, choice.name)
+
+
+def _simulated(choice: FleetChoice, units: Sequence[Capacity]) -> float:
+    """The part of the requests that some of the units serve: the larger of both phases."""
+    parts = []
+    for phase in (1, 2):
+        able = [n * (c.served[0] + c.served[phase]) for c, n in choice.units]
+        parts.append(sum(c.served[0] + c.served[phase] for c in units) / (sum(able) or 1.0))
+    return max(parts)
+
+
+def _dealt(
+    units: Sequence[Capacity], coming: Sequence[Wanted], links: PoolLinks
+) -> Iterator[DealtRequest]:
+    """Requests with their units: each goes to the unit that is furthest behind its share."""
+    counts = [[0, 0, 0] for _ in units]
+    rates = [capacity.served for capacity in units]
+
+    def behind(places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        unit, role = min(places, key=lambda at: (counts[at[0]][at[1]] + 1) / rates[at[0]][at[1]])
+        counts[unit][role] += 1
+        return unit, role
+
+    able = [[(n, role) for n, own in enumerate(rates) if own[role] > 0] for role in range(3)]
+    # Its own answers, if it has a share of them and nothing else is linked.
+    writers = {
+        reader: [
+            (n, 2)
+            for n, _ in able[2]
+            if n != reader and links.between(units[reader].way, units[n].way) is not None
+        ]
+        or [(reader, 2)]
+        for reader, _ in able[1]
+    }
+    for wanted in coming:
+        reader, role = behind([*able[0], *able[1]])
+        writer = behind(writers[reader])[0] if role else reader
+        yield DealtRequest(wanted, reader, writer)
 
 
 def _fewer(choice: FleetChoice, count: int) -> int:
@@ -181,87 +302,3 @@ def _at_rate(arrivals: list[Wanted], rate: float) -> list[Wanted]:
     factor = wanted / span if span > 0 else 1.0
     first = arrivals[0].at_ns
     return [replace(w, at_ns=(w.at_ns - first) * factor) for w in arrivals]
-
-
-# --- the bound -----------------------------------------------------------------------------------
-
-
-_ROUNDS = 400
-
-Array = NDArray[np.float64]
-
-
-def fleet_bound(
-    model: ServedModel,
-    offered: Offered,
-    work: Workload,
-    capacities: Sequence[Capacity],
-    demand: float | None,
-) -> float | None:
-    """The most requests per second, or for a demand the least dollars per hour; None if unknown."""
-    request = _RequestLoad(model, work, capacities)
-    if demand is not None:
-        prices = [kind.usd_per_hour for kind in offered.kinds]
-        if any(price is None for price in prices):
-            return None
-        each, _ = request.weigh(np.array(prices, dtype=float))
-        least = each / 1e9 * demand  # seconds of GPUs per second, at their prices per hour
-        return least if 0 < least < inf else None
-    counts = np.array([kind.most for kind in offered.kinds], dtype=float)
-    if not np.isfinite(counts).all():
-        return None
-    weights = np.where(counts > 0, 1.0, 0.0)
-    weights /= weights.sum()
-    best = 0.0
-    for number in range(_ROUNDS):
-        value, loads = request.weigh(weights / np.maximum(counts, 1.0))
-        best = max(best, value)
-        loads = loads / np.maximum(counts, 1.0)
-        largest = float(loads.max())
-        if largest <= 0:
-            break
-        weights = weights * np.exp(loads / largest / (1 + number / 4))
-        weights /= weights.sum()
-    return 1e9 / best if 0 < best < inf else None
-
-
-class _RequestLoad:
-    """The load of a request: times of the steps of each trace, per request, by kind of GPU."""
-
-    def __init__(self, model: ServedModel, work: Workload, capacities: Sequence[Capacity]) -> None:
-        made = max(work.answer - 1, 0.0)
-        self._phases = [
-            [_times(s, work) * work.prompt / (s.rows * s.tokens) for s in model.prefill],
-            [_times(s, work) * made / s.rows for s in model.decode],
-        ]
-        ways = [c.way for c in capacities if c.way.strategy == TENSOR]
-        rates = [(way, way.most_rate(work, way.rows_of(work))) for way in ways]
-        self._cut = [np.array(way.gpus) * 1e9 / rate for way, rate in rates if rate > 0]
-
-    def weigh(self, weights: Array) -> tuple[float, Array]:
-        """The least weighted time of a request, and the time it then takes of each kind of GPU."""
-        least, loads = 0.0, np.zeros(len(weights))
-        for phase in self._phases:
-            value, own = min((_weighed(t, weights) for t in phase), key=lambda pair: pair[0])
-            least, loads = least + value, loads + own
-        for cut in self._cut:
-            value = float((cut * weights).sum())
-            if value < least:
-                least, loads = value, cut.astype(float)
-        return least, loads
-
-
-def _times(step: ModelStep, work: Workload) -> Array:
-    scale = work.context / step.context if step.is_decode else 1.0
-    factors = np.where(np.array(step.attends), scale, 1.0)
-    times = np.array([[inf if ns is None else ns for ns in row] for row in step.ns], dtype=float)
-    return times * factors[:, None]
-
-
-def _weighed(times: Array, weights: Array) -> tuple[float, Array]:
-    with np.errstate(invalid="ignore"):
-        weighed = np.where(np.isinf(times), inf, times * weights)
-    chosen = weighed.argmin(axis=1)
-    loads = np.zeros(len(weights))
-    np.add.at(loads, chosen, times[np.arange(len(times)), chosen])
-    return float(weighed.min(axis=1).sum()), loads

@@ -16,6 +16,7 @@ class EngineRole(StrEnum):
     BOTH = "prompts and answers"
     PROMPTS = "prompts"
     ANSWERS = "answers"
+    SHARES = "prompts and answers by separate shares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class EngineStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitEngine:
-    """`count` engines that are alike. Each has its layers in `stages`, one after the other.
+    """An engine: it has its layers in `stages`, one after the other.
 
     `tensor` GPUs share every step of a stage. `lanes` batches of up to `rows` sequences are under
     way side by side; the batch of a unit's `Capacity` may be smaller.
@@ -37,11 +38,10 @@ class UnitEngine:
     stages: tuple[EngineStage, ...]
     tensor: int = 1
     role: EngineRole = EngineRole.BOTH
-    count: int = 1
     lanes: int = 1
     rows: int = 1
 
     @property
     def gpus(self) -> int:
-        """The GPUs of one of them."""
+        """The number of its GPUs."""
         return self.tensor * len(self.stages)

@@ -1,4 +1,4 @@
-"""The ways to use GPUs: alone, by layers, prompts apart, attention apart, by kernels, in parts.
+"""The ways to use GPUs: alone, by layers, attention apart, by kernels, in parts, in pools.
 
 In: a `ServedModel`, what is offered, a workload. Out: `UnitWay`s of all strategies, over all groups
 of GPUs that are worth trying: one GPU, two to eight of a kind, pairs of kinds.
@@ -11,15 +11,16 @@ like) every GPU does in full. Two sums per attention, of as many elements as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import permutations
 
-from tessera.driver.fleet.engines import EngineRole, EngineStage
+from tessera.driver.fleet.engines import EngineStage
 from tessera.driver.fleet.kernel_ways import kernel_ways, too_many_steps
 from tessera.driver.fleet.layer_ways import SAME_SIZES, all_layers, layer_ways, with_engine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
+from tessera.driver.fleet.pools import pool_links, pool_ways
 from tessera.driver.fleet.ways import (
     Curve,
     Taken,
@@ -38,8 +39,6 @@ from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
 from tessera.planning.search.strategies import ATTENTION, KERNEL, LAYERS, PHASE, SINGLE, TENSOR
 
-_PHASES = ((1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (2, 2))
-
 OnWay = Callable[[str], None]
 
 
@@ -47,22 +46,25 @@ def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[Unit
     """All ways that fit, of all allowed strategies."""
     kinds = range(len(search.offered.kinds))
     made: list[UnitWay] = []
+    bases = [name for name in search.allowed if name != PHASE] or [SINGLE, LAYERS, TENSOR]
 
     def keep(strategy: str, ways: Iterator[UnitWay]) -> None:
-        if strategy in search.allowed:
+        if strategy in bases:
             on_way(strategy)
             made.extend(ways)
 
-    singles = {kind: _single(search, kind) for kind in kinds}
-    keep(SINGLE, (way for way in singles.values() if way is not None))
-    fits = any(way is not None for way in singles.values())
-    keep(LAYERS, layer_ways(search, fits))
-    keep(PHASE, _phase_ways(search, made, singles))
+    singles = [way for kind in kinds if (way := _single(search, kind)) is not None]
+    keep(SINGLE, iter(singles))
+    keep(LAYERS, layer_ways(search, bool(singles)))
     keep(ATTENTION, _attention_ways(search))
     keep(TENSOR, _tensor_ways(search))
     layers = {way.gpus: way for way in made if way.strategy == LAYERS}
-    keep(KERNEL, kernel_ways(search, layers, fits))
-    return made
+    keep(KERNEL, kernel_ways(search, layers, bool(singles)))
+    pools: list[UnitWay] = []
+    if PHASE in search.allowed and search.work.answer > 1:
+        on_way(PHASE)
+        pools = list(pool_ways(made, pool_links(search)))
+    return [*(way for way in made if way.strategy in search.allowed), *pools]
 
 
 def why_none(search: WaySearch) -> dict[str, str]:
@@ -95,91 +97,6 @@ def _single(search: WaySearch, kind: int) -> UnitWay | None:
     way = placed_way(search, SINGLE, counts, unit, places)
     stage = EngineStage(kind, all_layers(search.model))
     return None if way is None else with_engine(way, [stage])
-
-
-# --- phases ------------------------------------------------------------------------------------
-
-
-def _phase_ways(
-    search: WaySearch, made: Sequence[UnitWay], singles: dict[int, UnitWay | None]
-) -> Iterator[UnitWay]:
-    """Prompts on some GPUs, answers on others; each holds the model, alone or in layers."""
-    holders = {kind: way or _smallest_holder(made, kind) for kind, way in singles.items()}
-    for reader, writer in permutations(holders, 2):
-        for readers, writers in _PHASES:
-            yield from _phase(search, holders[reader], holders[writer], readers, writers)
-    for kind, way in holders.items():
-        if way is not None:
-            yield from _phase(search, holders[kind], way, 1, 1)
-
-
-def _smallest_holder(made: Sequence[UnitWay], kind: int) -> UnitWay | None:
-    own = [w for w in made if w.strategy == LAYERS and w.gpus[kind] == sum(w.gpus)]
-    return min(own, key=lambda way: sum(way.gpus), default=None)
-
-
-def _phase(
-    search: WaySearch, reader: UnitWay | None, writer: UnitWay | None, readers: int, writers: int
-) -> Iterator[UnitWay]:
-    if reader is None or writer is None:
-        return
-    counts = tuple(a * readers + b * writers for a, b in zip(reader.gpus, writer.gpus, strict=True))
-    if any(n > kind.most for n, kind in zip(counts, search.offered.kinds, strict=True)):
-        return
-    handed = _handed_ns(search, reader, writer)
-    if handed is None:
-        return
-    yield replace(
-        writer,
-        strategy=PHASE,
-        gpus=counts,
-        names=f"{_times(readers, reader)} > {_times(writers, writer)}",
-        decode=_steady(writer.decode, writer.lanes),
-        prefill=_steady(reader.prefill, reader.lanes),
-        lanes=writers * writer.lanes,
-        readers=readers * reader.lanes,
-        apart=True,
-        handed_ns=handed,
-        engines=(
-            *(replace(e, role=EngineRole.PROMPTS, count=readers) for e in reader.engines),
-            *(replace(e, role=EngineRole.ANSWERS, count=writers) for e in writer.engines),
-        ),
-    )
-
-
-def _steady(curve: Curve, lanes: int) -> Curve:
-    """Times of steps while all lanes of a unit are under way: its busiest device decides."""
-    return Curve(
-        tuple(
-            (size, Taken(max(taken.ns, lanes * max(taken.loads, default=0.0)), (0.0,)))
-            for size, taken in curve.points
-        )
-    )
-
-
-def _times(count: int, way: UnitWay) -> str:
-    if count == 1:
-        return way.names
-    return f"{count}x{way.names}" if sum(way.gpus) == 1 else f"{count}x({way.names})"
-
-
-def _handed_ns(search: WaySearch, reader: UnitWay, writer: UnitWay) -> float | None:
-    """Nanoseconds to move the cache of a mean prompt over the slowest link between the two."""
-    a, b = (next(k for k, n in enumerate(way.gpus) if n) for way in (reader, writer))
-    first = search.offered.devices(a, 1)
-    second = search.offered.devices(b, 1, after=1 if a == b else 0)
-    if not first or not second:
-        return None
-    ways = [
-        link
-        for link in search.offered.machine.links
-        if link.source == first[0] and link.target == second[0]
-    ]
-    if not ways:
-        return None
-    moved = sum(search.model.token_bytes.values()) * search.work.prompt
-    moved += sum(search.model.row_bytes.values())
-    return ways[0].latency_ns + moved * 1e9 / ways[0].bytes_per_second
 
 
 # --- attention apart ---------------------------------------------------------------------------
@@ -264,6 +181,7 @@ def tensor_way(
         chunk=0,
         rows=min(rows, model.decode[-1].rows),
         cache_tokens=int(free / per_token) if per_token else 1 << 40,
+        widest=1.0 / count,
         note="sums over the GPUs as measured in one host",
     )
 

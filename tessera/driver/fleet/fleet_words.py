@@ -5,31 +5,28 @@ In: choices, the offered GPUs, a workload. Out: lines of text, and errors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.fleet.capacity import Capacity
-from tessera.driver.fleet.choose_units import FleetChoice, best_choice
+from tessera.driver.fleet.choose_units import NOISE, FleetChoice, UnitChooser
+from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.model_steps import ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT, Offered
 from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.fleet.ways import UnitWay
 from tessera.driver.fleet.workload import Workload
-
-NOISE = 0.05
-"""Smaller relative differences are within the error of looked-up and interpolated times."""
 
 
 def verdict_of(
-    chosen: FleetChoice,
-    rivals: Sequence[FleetChoice],
-    offered: Offered,
-    options: FleetOptions,
+    chosen: FleetChoice, rivals: Sequence[FleetChoice], chooser: UnitChooser
 ) -> list[str]:
     """The answer in words."""
     if not chosen.units:
         return ["buy nothing: there is no demand"]
-    lines = []
+    lines, offered = [], chooser.offered
     taken = chosen.gpus(len(offered.kinds))
     used = [kind for kind, n in zip(offered.kinds, taken, strict=True) if n]
     if all(kind.have for kind in used):
@@ -37,30 +34,31 @@ def verdict_of(
     if len(used) == 1 and len(offered.kinds) > 1:
         lines.append(f"use only the {used[0].label}")
     plain = rivals[0]
+    what = "costs less" if chooser.demand is not None else "serves more"
     if not chosen.splits:
         lines.append("do not split: every GPU that is used serves requests by itself")
     elif plain.units:
-        gain = _gain(chosen, plain, options)
-        what = "costs less" if options.demand is not None else "serves more"
-        if gain < NOISE:
-            lines.append(
-                f"splitting brings nothing: by the figures the units below, some of which split, "
-                f"are the best, by {gain:.1%}; that is within the error of the times, and the row "
-                "`data parallel` is as good and simpler"
-            )
-        else:
-            lines.append(f"split: it {what} by {gain:.1%} than data parallel")
+        gain = chooser.gain(chosen, plain)
+        lines.append(f"{_split_words(chosen)}: it {what} by {gain:.1%} than data parallel")
     else:
-        lines.append(f"split: without that, {plain.why}")
+        lines.append(f"{_split_words(chosen)}: without that, {plain.why}")
+    best = max(rivals, key=lambda row: chooser.gain(row, chosen) if row.units else -inf)
+    gain = chooser.gain(best, chosen) if best.units else 0.0
+    if 0 < gain < NOISE and best.splits:
+        lines.append(
+            f"`{best.name}` {what} by {gain:.1%} by the figures, which is within the error of the "
+            "times: this mix is as good and simpler"
+        )
     return lines
 
 
-def _gain(chosen: FleetChoice, plain: FleetChoice, options: FleetOptions) -> float:
-    if options.demand is None:
-        return chosen.rate / plain.rate - 1 if plain.rate else inf
-    if chosen.usd_per_hour is None or plain.usd_per_hour is None or not plain.usd_per_hour:
-        return 0.0
-    return 1 - chosen.usd_per_hour / plain.usd_per_hour
+def _split_words(chosen: FleetChoice) -> str:
+    if not chosen.hands_over:
+        return "split"
+    roles = {c.way.role for c, _ in chosen.units}
+    if EngineRole.SHARES in roles:
+        return "give GPUs separate shares of prompts and answers"
+    return "read prompts and make answers on GPUs of their own"
 
 
 def notes_of(
@@ -109,65 +107,96 @@ def nothing_fits(model: ServedModel, offered: Offered, work: Workload) -> Tesser
     """The error if no unit holds the model: the bytes of the model, and the memory."""
     weights = sum(model.weight_bytes.values()) / 1e9
     each = (sum(model.token_bytes.values()) * (work.prompt + work.answer)) / 1e9
-    room = sum(k.gpu.memory_bytes * min(k.most, LARGEST_UNIT) for k in offered.kinds) / 1e9
-    return TesseraError.of(
-        "TSR3027",
+    counts = [int(min(k.most, LARGEST_UNIT)) for k in offered.kinds]
+    room = sum(k.gpu.memory_bytes * n for k, n in zip(offered.kinds, counts, strict=True)) / 1e9
+    gpus = " and ".join(
+        f"{n} {kind.label}" for kind, n in zip(offered.kinds, counts, strict=True) if n
+    )
+    return _refusal(
         "the model fits none of the groups of GPUs",
-        notes=(
-            f"weights take {weights:.1f} GB and each sequence {each:.3g} GB; "
-            f"a unit of these GPUs has {room:.1f} GB at most",
-        ),
+        f"the nearest is a unit of {gpus}, which breaks the limit on memory: it has {room:.1f} GB, "
+        f"and weights take {weights:.1f} GB, each sequence {each:.3g} GB, and steps and the driver "
+        "some more",
         hint="offer more GPUs, or larger ones",
-        exit_code=ExitCode.NO_PLAN,
     )
 
 
-def no_mix(
-    capacities: Sequence[Capacity], offered: Offered, options: FleetOptions, work: Workload
-) -> TesseraError:
+def _refusal(headline: str, *notes: str, hint: str) -> TesseraError:
+    return TesseraError.of("TSR3027", headline, notes=notes, hint=hint, exit_code=ExitCode.NO_PLAN)
+
+
+def no_mix(capacities: Sequence[Capacity], chooser: UnitChooser, work: Workload) -> TesseraError:
     """The error if nothing serves the demand within the limits: the nearest, and what it lacks."""
-    able = [capacity for capacity in capacities if capacity.rate > 0]
-    if not able:
-        tried = [c for c in capacities if c.nearest is not None]
-
-        def distance(capacity: Capacity) -> float:
-            report = capacity.nearest
-            assert report is not None
-            pairs = ((v, limit) for _, v, limit in work.against(report) if v and limit)
-            return max((v / limit for v, limit in pairs), default=inf)
-
-        best = min(tried, key=distance, default=None)
-        notes = (
-            []
-            if best is None
-            else [
-                f"the nearest is `{best.way.strategy}` on {best.way.names}: {best.missed}, "
-                "with hardly any load"
-            ]
-        )
-        if best is not None:
-            notes.append(f"its limits would have to be {distance(best):.3g} times as long")
-        return TesseraError.of(
-            "TSR3027",
+    offered, demand = chooser.offered, chooser.demand or 0.0
+    most = replace(chooser, demand=None).best("", capacities)
+    if not most.units:
+        return _refusal(
             "no way to use these GPUs keeps the limits",
-            notes=tuple(notes),
+            *_nearest(capacities, work),
             hint="relax `--slo`, or offer faster GPUs",
-            exit_code=ExitCode.NO_PLAN,
         )
-    most = best_choice("", able, offered, None)
-    demand = options.demand or 0.0
-    listed = ", ".join(
-        f"{n}x{kind.label}"
-        for kind, n in zip(offered.kinds, most.gpus(len(offered.kinds)), strict=True)
-        if n
+    taken = most.gpus(len(offered.kinds))
+    listed = ", ".join(f"{n} x {named(c.way)}" for c, n in most.units)
+    spent = " and ".join(
+        f"{kind.label} ({kind.most:g})"
+        for kind, n in zip(offered.kinds, taken, strict=True)
+        if kind.most - n < 1
     )
-    return TesseraError.of(
-        "TSR3027",
+    price = "" if most.usd_per_hour is None else f", ${most.usd_per_hour:.2f} per hour"
+    return _refusal(
         f"these GPUs do not serve {demand:g} requests/s within the limits",
-        notes=(
-            f"the most is {most.rate:.4g} requests/s, with {listed}",
-            f"it would take about {demand / max(most.rate, 1e-12):.3g} times as many",
-        ),
+        f"the nearest is {listed}: {most.rate:.4g} requests/s{price}",
+        f"it breaks the limit on the number of GPUs: {spent or 'they'} are all used, and it would "
+        f"take about {demand / max(most.rate, 1e-12):.3g} times as many",
         hint="offer more GPUs (a kind without a count has no limit), or relax `--slo`",
-        exit_code=ExitCode.NO_PLAN,
     )
+
+
+def named(way: UnitWay) -> str:
+    """A unit in a sentence."""
+    role = "" if way.role is EngineRole.BOTH else f" for {way.role}"
+    return f"`{way.strategy}` on {way.names}{role}"
+
+
+def _nearest(capacities: Sequence[Capacity], work: Workload) -> Iterator[str]:
+    """The arrangement that comes nearest to the limits with hardly any load, and its figures."""
+
+    def distance(capacity: Capacity) -> float:
+        pairs = ((v, limit) for _, v, limit in _figures(capacity, work) if v and limit)
+        return max((v / limit for v, limit in pairs), default=0.0)
+
+    tried = [c for c in capacities if c.nearest is not None]
+    best = [
+        min((c for c in tried if c.way.role is role), key=distance, default=None)
+        for role in (EngineRole.BOTH, EngineRole.PROMPTS, EngineRole.ANSWERS)
+    ]
+    whole, pools = [c for c in best[:1] if c], [c for c in best[1:] if c]
+    arranged = [own for own in (whole, pools if len(pools) > 1 else []) if own]
+    if not arranged:
+        return
+    nearest = min(arranged, key=lambda own: max(map(distance, own)))
+    figures = [row for c in nearest for row in _figures(c, work) if row[1]]
+    said = ", ".join(f"{name} {value / 1e6:.3g} ms" for name, value, _ in figures if value)
+    broken = " and ".join(
+        f"{name} (the limit is {limit / 1e6:.3g} ms)"
+        for name, value, limit in figures
+        if value is not None and limit is not None and value > limit
+    )
+    yield (
+        f"the nearest is {' with '.join(named(c.way) for c in nearest)}: {said} at "
+        f"{work.percentile}, with hardly any load; it breaks the limit on "
+        f"{broken or 'memory: a request does not fit'}"
+    )
+    factor = max(map(distance, nearest))
+    if factor > 1:
+        yield f"its limits would have to be {factor:.3g} times as long"
+
+
+def _figures(
+    capacity: Capacity, work: Workload
+) -> Sequence[tuple[str, float | None, float | None]]:
+    """TTFT and TPOT of a unit with hardly any load, beside their limits; in a pool one of them."""
+    assert capacity.nearest is not None
+    rows = work.against(capacity.nearest)
+    own = {EngineRole.PROMPTS: rows[:1], EngineRole.ANSWERS: rows[1:]}
+    return own.get(capacity.way.role, rows)

@@ -21,15 +21,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
+from tessera.driver.fleet.bounds import fleet_bound
 from tessera.driver.fleet.capacity import Capacity, capacities_of
 from tessera.driver.fleet.choose_units import (
     FleetChoice,
-    best_choice,
+    UnitChooser,
     check_mix,
-    fleet_bound,
     rival_choices,
 )
 from tessera.driver.fleet.config_steps import CONFIG, steps_of_config
+from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.find_ways import find_ways, why_none
 from tessera.driver.fleet.fleet_words import (
     check_prices,
@@ -42,6 +43,7 @@ from tessera.driver.fleet.model_steps import ServedModel, served_model
 from tessera.driver.fleet.offered import Offered, offered_by_list, offered_by_machine
 from tessera.driver.fleet.offered import part_of_machine as one_of_each
 from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.fleet.pools import pool_links
 from tessera.driver.fleet.ways import WaySearch
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
@@ -52,6 +54,7 @@ from tessera.ir.options import WrongOption
 from tessera.ir.progress import OnProgress, StageProgress, counter
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.durations import find_costs, read_profiles, unmeasured
+from tessera.planning.search.strategies import PHASE
 
 _MARGINS = 6
 _RAISE = 1.04
@@ -114,9 +117,9 @@ def fleet(
     count = counter(on_progress, "finding what units serve", "units")
     kept = tuple(capacities_of(ways, work, count))
     tell("choosing")
-    chosen, checked, margin = _chosen(kept, offered, options, work, arrivals)
-    whys = why_none(search)
-    rivals = tuple(rival_choices(kept, offered, options.demand, options.strategies, whys))
+    chooser = UnitChooser(offered, pool_links(search), options.demand)
+    chosen, checked, margin = _chosen(kept, chooser, options, work, arrivals)
+    rivals = tuple(rival_choices(kept, chooser, options.strategies, why_none(search)))
     return FleetReport(
         options=options,
         offered=offered,
@@ -128,7 +131,7 @@ def fleet(
         checked=checked,
         margin=margin,
         bound=fleet_bound(model, offered, work, kept, options.demand),
-        verdict=tuple(verdict_of(chosen, rivals, offered, options)),
+        verdict=tuple(verdict_of(chosen, rivals, chooser)),
         notes=tuple(notes_of(model, offered, options, work)),
         diagnostics=tuple(findings),
     )
@@ -224,28 +227,36 @@ def _loaded_steps(
 
 def _chosen(
     capacities: Sequence[Capacity],
-    offered: Offered,
+    chooser: UnitChooser,
     options: FleetOptions,
     work: Workload,
     arrivals: list[Wanted] | None,
 ) -> tuple[FleetChoice, ServingReport | None, float]:
-    """The answer, checked; if the check fails, the answer for a little more than the demand."""
-    check_prices(offered, options)
+    """The answer, checked; if the check fails, the answer for a little more than the demand.
+
+    Shares of units are no whole GPUs: where a mix with them fails, one without them is tried.
+    """
+    check_prices(chooser.offered, options)
     if options.demand == 0:
         return FleetChoice(name="nothing", usd_per_hour=0.0), None, 1.0
-    margin = 1.0
+    margin, shared = 1.0, PHASE in options.strategies
     first: tuple[FleetChoice, ServingReport, float] | None = None
     for _ in range(_MARGINS):
         demand = None if options.demand is None else options.demand * margin
-        choice = best_choice("this mix", capacities, offered, demand)
+        choice = replace(chooser, demand=demand).simplest(capacities, shared)
         if not choice.units:
             break
         rate = choice.rate if options.demand is None else options.demand
-        checked = check_mix(choice, work, rate, arrivals, options.seed)
+        checked = check_mix(choice, work, rate, chooser.links, arrivals, options.seed)
+        if work.is_kept(checked) or (options.demand is None and not choice.hands_over):
+            return choice, checked, margin
+        if any(c.way.role is EngineRole.SHARES for c, _ in choice.units):
+            shared = False
+            continue
         first = first or (choice, checked, margin)
-        if options.demand is None or work.is_kept(checked):
+        if options.demand is None:
             return choice, checked, margin
         margin *= _RAISE
     if first is not None:
         return first
-    raise no_mix(capacities, offered, options, work)
+    raise no_mix(capacities, chooser, work)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import inf
 
-from tessera.driver.fleet.engines import UnitEngine
+from tessera.driver.fleet.engines import EngineRole, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered, part_of_machine
 from tessera.driver.fleet.workload import Workload
@@ -62,15 +62,34 @@ class Curve:
         return self.points[-1][0]
 
 
+@dataclass(frozen=True, slots=True)
+class HandOverTime:
+    """What handing a sequence over takes: `latency_ns`, and its cache on the link.
+
+    The cache is `sequence_ns` of the link, and `token_ns` more for each token of the prompt.
+    """
+
+    latency_ns: float = 0.0
+    sequence_ns: float = 0.0
+    token_ns: float = 0.0
+
+    def link_ns(self, prompt: float) -> float:
+        """The time of the link, if one GPU has the whole cache."""
+        return self.sequence_ns + self.token_ns * prompt
+
+
+NO_HAND_OVER = HandOverTime()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitWay:
-    """A unit of GPUs that serves a model by itself.
+    """A unit of GPUs that serves a model by itself, or one of its phases.
 
     `gpus` counts them by kind. `lanes` batches are under way side by side, each with up to `rows`
-    sequences and caches for `cache_tokens` tokens. `apart`: prompts are read on other GPUs than
-    answers are made; then `decode` and `prefill` are of one GPU (or part) each, of which there are
-    `lanes` and `readers`, and `handed_ns` is what moving the cache of a prompt takes. `engines` are
-    what a serving system starts for it.
+    sequences and caches for `cache_tokens` tokens. In a pool (`role`), it only reads prompts or
+    only makes answers; `handed` is the slowest hand-over from or to another unit, and `widest` the
+    largest part of a sequence's cache on one of its GPUs. `engines` are what a serving system
+    starts for it.
     """
 
     strategy: str
@@ -82,9 +101,9 @@ class UnitWay:
     rows: int
     cache_tokens: int
     lanes: int = 1
-    apart: bool = False
-    readers: int = 1
-    handed_ns: float = 0.0
+    role: EngineRole = EngineRole.BOTH
+    handed: HandOverTime = NO_HAND_OVER
+    widest: float = 1.0
     note: str = ""
     engines: tuple[UnitEngine, ...] = ()
 
@@ -95,7 +114,7 @@ class UnitWay:
             return self.prefill.at(tokens)
         floor = self.decode.at(1)
         own = taken.scaled(tokens / least)
-        return own if own.ns >= floor.ns or self.apart else floor
+        return own if own.ns >= floor.ns or self.role is EngineRole.PROMPTS else floor
 
     def rows_of(self, work: Workload, rows: int | None = None) -> int:
         """Sequences of a batch: as asked, and no more than memory and traces allow."""
@@ -103,23 +122,19 @@ class UnitWay:
         return max(0, min(self.rows, held, int(self.decode.largest), rows or self.rows))
 
     def most_rate(self, work: Workload, rows: int) -> float:
-        """Requests per second of the unit if it never waits for a request."""
+        """Requests (in a pool, prompts or answers) per second if it never waits for one."""
         if rows < 1:
             return 0.0
-        steps = max(work.answer - 1, 0.0)
-        chunks = work.prompt / self.chunk
-        whole = max(1.0, chunks)
-        prefill = self.prefill_at(min(work.prompt, self.chunk)).scaled(whole if chunks > 1 else 1.0)
-        decode = self.decode.at(rows).scaled(steps / rows)
-        if self.apart:
-            read = self.readers / max(prefill.ns, 1e-9)
-            made = self.lanes / max(decode.ns, 1e-9)
-            handed = inf if not self.handed_ns else min(self.readers, self.lanes) / self.handed_ns
-            return 1e9 * min(read, made, handed)
-        loads = (a + b for a, b in zip(prefill.loads, decode.loads, strict=True))
-        busiest = max(loads, default=0.0)
-        alone = (prefill.ns + decode.ns) / self.lanes
-        return 1e9 / max(busiest, alone, 1e-9)
+        chunks = max(1.0, work.prompt / self.chunk)
+        prefill = self.prefill_at(min(work.prompt, self.chunk)).scaled(chunks)
+        decode = self.decode.at(rows).scaled(max(work.answer - 1, 0.0) / rows)
+        taken = [
+            *([] if self.role is EngineRole.ANSWERS else [prefill]),
+            *([] if self.role is EngineRole.PROMPTS else [decode]),
+        ]
+        busiest = max(map(sum, zip(*(t.loads for t in taken), strict=True)), default=0.0)
+        alone = sum(t.ns for t in taken) / self.lanes
+        return 1e9 / max(busiest, alone, self.widest * self.handed.link_ns(work.prompt), 1e-9)
 
 
 Places = tuple[int, ...]
@@ -376,6 +391,7 @@ def placed_way(
             rows=rows,
             cache_tokens=tokens,
             lanes=lanes,
+            widest=max(held.tokens) / (sum(held.tokens) or 1.0) or 1.0,
         )
         if best is None or search.rate(way) > search.rate(best):
             best = way

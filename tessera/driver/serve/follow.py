@@ -91,15 +91,16 @@ class Following:
         """Follow requests to the end of the last one."""
         total = len(wanted) if isinstance(wanted, list) else 0
         for number, request in enumerate(wanted):
-            self._until(request.at_ns)
-            self._come(number, request)
+            self.until(request.at_ns)
+            self.come(number, request)
             if on_count is not None and number % _TELL_EVERY == 0:
                 on_count(number, total)
-        self._until(inf)
+        self.until(inf)
         self.result.ended_ns = self._now
         return self.result
 
-    def _until(self, until_ns: float) -> None:
+    def until(self, until_ns: float) -> None:
+        """Follow what happens up to a time."""
         while True:
             at_ns, batches = self.clock.ended(until_ns)
             if not batches:
@@ -111,7 +112,8 @@ class Following:
         if until_ns < inf:
             self._now = until_ns
 
-    def _come(self, number: int, request: Wanted) -> None:
+    def come(self, number: int, request: Wanted) -> None:
+        """A request comes now; requests are numbered from 0 on, in order."""
         served = Served(request.at_ns, request.prompt, request.answer)
         self.result.requests.append(served)
         is_crowded = len(self.scheduler.line) >= MOST_WAITING

@@ -140,7 +140,7 @@ def deployment_of(
     for capacity, units in report.chosen.units:
         for engine in engines_of(capacity.way):
             rows = engine.rows if engine.role is EngineRole.PROMPTS else capacity.rows
-            wanted += [(engine, capacity.way, rows * engine.lanes)] * (engine.count * units)
+            wanted += [(engine, capacity.way, rows * engine.lanes)] * units
             if len(wanted) > _MOST_ENGINES:
                 raise cannot(f"the answer has more than {_MOST_ENGINES} engines")
     order = list(EngineRole)

@@ -21,7 +21,7 @@ from tessera.driver.fleet.emit.commands import (
 )
 from tessera.driver.fleet.emit.deployment import Deployment, PlacedEngine, cannot
 from tessera.driver.fleet.emit.vllm import FRONT_PORT, PORT
-from tessera.driver.fleet.engines import EngineStage, UnitEngine
+from tessera.driver.fleet.engines import EngineRole, EngineStage, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import UnitWay
@@ -59,7 +59,9 @@ http {{
 
 def obstacle(way: UnitWay) -> str | None:
     """Why `tessc serve` cannot start a unit."""
-    return "it does not hand sequences over from one GPU to another" if way.apart else None
+    if way.role is EngineRole.BOTH:
+        return None
+    return "it does not hand sequences over from one unit to another"
 
 
 def engines_of(way: UnitWay) -> tuple[UnitEngine, ...]:

@@ -39,6 +39,8 @@ ROLES = {EngineRole.PROMPTS: "kv_producer", EngineRole.ANSWERS: "kv_consumer"}
 
 def obstacle(way: UnitWay) -> str | None:
     """Why vLLM cannot start a unit."""
+    if way.role is EngineRole.SHARES:
+        return "its router does not deal prompts and answers by separate shares"
     if not way.engines:
         return _UNPLACED.get(way.strategy, "its GPUs do not have whole layers")
     return next(filter(None, map(_engine_obstacle, way.engines)), None)

@@ -30,7 +30,7 @@ from tests.helpers.command import tessc
 
 TABLE = json.loads((Path(__file__).parents[3] / "data/serving_options.json").read_text())
 MODEL = "meta-llama/Llama-3.1-8B"
-BOTH, PROMPTS, ANSWERS = EngineRole
+BOTH, PROMPTS, ANSWERS, _ = EngineRole
 PLAIN = (EngineStage(0, 32),)
 
 
@@ -58,8 +58,7 @@ def _answer(report: FleetReport, *units: tuple[int, Sequence[UnitEngine]]) -> Fl
     plain = next(c for c in report.capacities if c.way.strategy == "single")
     made = []
     for count, engines in units:
-        apart = any(engine.role is not BOTH for engine in engines)
-        way = replace(plain.way, engines=tuple(engines), apart=apart)
+        way = replace(plain.way, engines=tuple(engines), role=engines[0].role if engines else BOTH)
         made.append((replace(plain, way=way), count))
     return replace(report, chosen=FleetChoice(name="this mix", units=tuple(made), rate=1.0))
 
@@ -137,7 +136,6 @@ def _random_engine(draw: random.Random, role: EngineRole, mixed: bool) -> UnitEn
         stages=tuple(EngineStage(k, draw.randint(1, 40)) for k in kinds),
         tensor=draw.choice((1, 1, 2, 4, 8)) if count == 1 else 1,
         role=role,
-        count=draw.randint(1, 5),
         lanes=draw.randint(1, 3),
         rows=draw.choice((1, 17, 256)),
     )
@@ -150,9 +148,8 @@ def test_commands_of_any_answer_are_taken_and_use_each_gpu_once(
     draw = random.Random(seed)
     roles = draw.choice(([BOTH], [PROMPTS, ANSWERS], [BOTH, PROMPTS, ANSWERS]))
     engines = [_random_engine(draw, role, mixed=seed % 2 == 0) for role in roles]
-    units = [(draw.randint(1, 4), [e for e in engines if (e.role is BOTH) == whole])
-             for whole in (True, False)]  # fmt: skip
-    answer = _answer(report, *((n, own) for n, own in units if own))
+    units = [(draw.randint(1, 12), [engine]) for engine in engines]
+    answer = _answer(report, *units)
     emitted = [_emitted(answer, "vllm")]
     if len({s.kind for e in engines for s in e.stages}) < 2 and len(roles) < 3:
         emitted.append(_emitted(answer, "dynamo"))
@@ -163,7 +160,7 @@ def test_commands_of_any_answer_are_taken_and_use_each_gpu_once(
     placed = deployment_of(answer, MODEL).engines
     gpus = Counter((p.host, gpu) for e in placed for p in e.places for gpu in p.gpus)
     assert set(gpus.values()) == {1}
-    assert gpus.total() == sum(n * e.count * e.gpus for n, own in units for e in own)
+    assert gpus.total() == sum(n * e.gpus for n, own in units for e in own)
     assert all(gpu < HOST_GPUS for _, gpu in gpus)
     ports = Counter((e.places[0].host, e.seat) for e in placed)
     assert set(ports.values()) == {1}
@@ -186,11 +183,9 @@ def _options(command: StartCommand) -> dict[str, str]:
 
 
 def test_pools_with_a_free_ratio_have_their_roles_limits_and_router(report: FleetReport) -> None:
-    engines = [
-        UnitEngine(stages=(EngineStage(1, 32),), role=PROMPTS, count=14, rows=5),
-        UnitEngine(stages=(EngineStage(0, 32),), role=ANSWERS, count=5, tensor=2, lanes=2),
-    ]
-    answer = _answer(report, (1, engines))
+    reader = UnitEngine(stages=(EngineStage(1, 32),), role=PROMPTS, rows=5)
+    writer = UnitEngine(stages=(EngineStage(0, 32),), role=ANSWERS, tensor=2, lanes=2)
+    answer = _answer(report, (14, [reader]), (5, [writer]))
     batch, chunk = answer.chosen.units[0][0].rows, answer.chosen.units[0][0].way.chunk
     emitted = _emitted(answer, "vllm")
     *served, router = emitted.commands
@@ -211,9 +206,33 @@ def test_pools_with_a_free_ratio_have_their_roles_limits_and_router(report: Flee
     assert dict(served[-1].env)["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert Counter(router.argv)["--prefill"] == 14
     assert Counter(router.argv)["--decode"] == 5
-    front, reader, writer = _emitted(answer, "dynamo").commands
-    assert (front.count, reader.count, writer.count) == (1, 14, 5)
-    assert _options(reader)["--disaggregation-mode"] == "prefill"
+    front, first, second = _emitted(answer, "dynamo").commands
+    assert (front.count, first.count, second.count) == (1, 14, 5)
+    assert _options(first)["--disaggregation-mode"] == "prefill"
+
+
+@pytest.mark.parametrize("gpus", ["a100,l40s", "a100"])
+def test_pools_of_a_real_answer_are_started(traces: list[str], gpus: str) -> None:
+    options = FleetOptions(gpus=gpus, tokens=(512, 64), demand=1e3, strategies=("phase",))
+    answer = fleet(traces, options)
+    roles = Counter(dict.fromkeys((PROMPTS, ANSWERS), 0))
+    for capacity, count in answer.chosen.units:
+        roles[capacity.way.role] += count
+        assert [e.role for e in capacity.way.engines] == [capacity.way.role]
+    assert roles[PROMPTS]
+    assert roles[ANSWERS]
+    emitted = [_emitted(answer, system) for system in ("vllm", "dynamo")]
+    for command in (c for each in emitted for c in each.commands):
+        assert _fault(command) is None
+        assert all(_fault(wrong) is not None for wrong in _wrong(command))
+    router = emitted[0].commands[-1]
+    assert Counter(router.argv)["--prefill"] == roles[PROMPTS]
+    assert Counter(router.argv)["--decode"] == roles[ANSWERS]
+    counts = Counter(c.name.split("-")[0] for c in emitted[1].commands for _ in range(c.count))
+    assert counts == {"frontend": 1, "prefill": roles[PROMPTS], "decode": roles[ANSWERS]}
+    with pytest.raises(TesseraError, match="TSR3030") as refused:
+        emit_fleet(answer, "tessc", traces, None, "folder")
+    assert "does not hand sequences over" in str(refused.value.diagnostics[0].headline)
 
 
 def test_stages_of_a_pipeline_have_the_layers_of_the_answer(report: FleetReport) -> None:
@@ -258,11 +277,10 @@ def test_hosts_and_numbers_of_gpus_are_those_of_the_machine_file(
         '[[node.card]]\ngpu = "l40s"\ncount = 2\n'
     )
     options = replace(report.options, machine=str(file), gpus=None)
-    engines = [
-        UnitEngine(stages=(EngineStage(1, 32),)),
-        UnitEngine(stages=(EngineStage(0, 20), EngineStage(2, 12)), count=2),
-    ]
-    answer = _answer(replace(report, options=options, offered=offered_for(options)), (1, engines))
+    first = UnitEngine(stages=(EngineStage(1, 32),))
+    second = UnitEngine(stages=(EngineStage(0, 20), EngineStage(2, 12)))
+    known = replace(report, options=options, offered=offered_for(options))
+    answer = _answer(known, (1, [first]), (2, [second]))
     emitted = _emitted(answer, "vllm")
     where = [(c.host, dict(c.env)["CUDA_VISIBLE_DEVICES"]) for c in emitted.commands[:-1]]
     assert where == [("left", "2"), ("left", "0"), ("right", "0"), ("left", "1"), ("right", "1")]
@@ -275,8 +293,8 @@ def test_hosts_and_numbers_of_gpus_are_those_of_the_machine_file(
 def test_the_script_starts_every_command_with_its_variables(
     report: FleetReport, tmp_path: Path
 ) -> None:
-    pools = [UnitEngine(stages=PLAIN, role=role, count=5) for role in (PROMPTS, ANSWERS)]
-    emitted = emit_fleet(_answer(report, (1, pools)), "vllm", (), "it's $HOME", "folder")
+    pools = [(5, [UnitEngine(stages=PLAIN, role=role)]) for role in (PROMPTS, ANSWERS)]
+    emitted = emit_fleet(_answer(report, *pools), "vllm", (), "it's $HOME", "folder")
     (tmp_path / "fleet.sh").write_text(dict(emitted.files)["fleet.sh"])
     for name in ("vllm", "vllm-router"):
         stub = tmp_path / name
@@ -309,17 +327,15 @@ def _at(word: str, hosts: dict[str, str]) -> str:
 
 
 def test_a_deployment_has_the_fields_of_its_version(report: FleetReport) -> None:
-    engines = [
-        UnitEngine(stages=tuple(EngineStage(0, 2) for _ in range(16)), count=2),
-        UnitEngine(stages=(EngineStage(1, 32),), tensor=4),
-    ]
-    emitted = _emitted(_answer(report, (1, engines)), "dynamo")
+    wide = UnitEngine(stages=tuple(EngineStage(0, 2) for _ in range(16)))
+    small = UnitEngine(stages=(EngineStage(1, 32),), tensor=4)
+    emitted = _emitted(_answer(report, (2, [wide]), (1, [small])), "dynamo")
     document = _read_yaml(dict(emitted.files)["deployment.yaml"])
     _check_fields(document, "")
-    front, wide, small = document["spec"]["components"]
-    assert (front["type"], wide["type"], wide["replicas"]) == ("frontend", "worker", 2)
-    assert wide["multinode"]["nodeCount"] == 2
-    spec = small["podTemplate"]["spec"]
+    front, first, second = document["spec"]["components"]
+    assert (front["type"], first["type"], first["replicas"]) == ("frontend", "worker", 2)
+    assert first["multinode"]["nodeCount"] == 2
+    spec = second["podTemplate"]["spec"]
     assert spec["nodeSelector"] == {dynamo.LABEL: "l40s"}
     container = spec["containers"][0]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,17 +12,23 @@ import pytest
 
 from benchmarks.planning.serving_traces import ServingStep, serving_trace
 from tessera.diagnostics import TesseraError
-from tessera.driver.fleet.capacity import BUSY, capacity_of
-from tessera.driver.fleet.choose_units import FleetChoice, check_mix
-from tessera.driver.fleet.fleet_words import NOISE, verdict_of
+from tessera.driver.fleet.capacity import BUSY, capacity_of, follow_way
+from tessera.driver.fleet.choose_units import NOISE, UnitChooser, check_mix
+from tessera.driver.fleet.engines import EngineRole
+from tessera.driver.fleet.fleet_words import verdict_of
+from tessera.driver.fleet.follow_units import DealtRequest, follow_units
 from tessera.driver.fleet.make_fleet import FleetReport, fleet
 from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.fleet.pools import PoolLinks
+from tessera.driver.fleet.ways import NO_HAND_OVER, HandOverTime
 from tessera.driver.serve.measures import Slo
 from tessera.ir.options import WrongOption
 from tessera.report.fleet import fleet_json, fleet_text
 from tests.helpers.command import tessc
+from tests.helpers.share import share
 
 LAYERS = 1
+LINKS = PoolLinks(((HandOverTime(1e4, 0.0, 100.0),) * 2,) * 2)
 
 
 def _step(phase: str, batch: int, tokens: int) -> ServingStep:
@@ -51,29 +58,62 @@ def served(traces: list[str]) -> FleetReport:
 
 def test_a_split_is_advised_where_it_brings_more_than_the_error(served: FleetReport) -> None:
     plain = next(row for row in served.rivals if row.name == "data parallel")
-    gain = served.chosen.rate / plain.rate - 1
-    split = "split:" if gain >= NOISE else "splitting brings nothing"
-    assert served.verdict[-1].startswith(split if served.chosen.splits else "do not split")
+    assert served.chosen.splits == (served.chosen.rate / plain.rate - 1 >= NOISE)
+    assert any("do not split" in line for line in served.verdict) != served.chosen.splits
     assert {row.name for row in served.rivals} >= {
         "data parallel", "layers", "phase", "attention", "kernel", "only a100", "only l40s"
     }  # fmt: skip
     both = next(row for row in served.rivals if row.name == "data parallel")
     alone = [row for row in served.rivals if row.name.startswith("only")]
     assert both.rate == pytest.approx(sum(row.rate for row in alone), rel=0.3)
-    assert served.chosen.rate >= max(row.rate for row in served.rivals) * (1 - 1e-6)
+    assert served.chosen.rate >= max(row.rate for row in served.rivals) * (1 - NOISE)
 
 
-def test_no_answer_says_not_to_split_while_its_units_do(served: FleetReport) -> None:
-    split = next(c for c in served.capacities if c.way.strategy == "layers")
-    alone = next(c for c in served.capacities if c.way.strategy == "single")
-    for gain in (0.01, 0.5):
-        chosen = FleetChoice(name="", units=((split, 1),), rate=1 + gain)
-        plain = FleetChoice(name="data parallel", units=((alone, 1),), rate=1.0)
-        said = " ".join(verdict_of(chosen, [plain], served.offered, QUICK))
-        assert "do not split" not in said
-        assert ("split: " in said) == (gain > NOISE)
-        said = " ".join(verdict_of(plain, [plain], served.offered, QUICK))
-        assert "do not split" in said
+def test_a_simple_answer_is_taken_where_it_is_as_good(served: FleetReport) -> None:
+    """The best of random units is simple, or better than all that are simpler by more than bars."""
+    chooser = UnitChooser(served.offered, LINKS, None)
+    draw = random.Random(5)
+    simple = 0
+    for _ in share(range(20)):
+        units = [replace(c, rate=c.rate * draw.uniform(0.8, 1.25))
+                 for c in served.capacities if c.rate > 0 and draw.random() < 0.9]  # fmt: skip
+        chosen = chooser.simplest(units)
+        plain = chooser.best("", [c for c in units if c.way.strategy == "single"
+                                  and c.way.role is EngineRole.BOTH])  # fmt: skip
+        best = max(chooser.best("", units).rate, chooser.best("", units, shared=True).rate)
+        assert chosen.rate >= best * (1 - NOISE) * (1 - 1e-6)
+        if chosen.splits:
+            assert best / plain.rate - 1 >= NOISE
+            said = verdict_of(chosen, [plain], chooser)
+            assert "do not split" not in " ".join(said)
+        else:
+            simple += 1
+            assert "do not split" in " ".join(verdict_of(chosen, [plain], chooser))
+    assert simple
+
+
+def test_units_take_their_requests_and_hand_over_in_time(served: FleetReport) -> None:
+    """Pools followed together: every request once, its answer after its cache has arrived."""
+    ways = {c.way.role: c for c in served.capacities if c.way.strategy == "single"}
+    reads, makes = ways[EngineRole.PROMPTS], ways[EngineRole.ANSWERS]
+    wanted = served.work.draw(0.5 * min(reads.rate, makes.rate), 60)
+    slow = HandOverTime(latency_ns=5e6, sequence_ns=1e6, token_ns=1e4)
+    dealt = [DealtRequest(w, 0, 1) for w in wanted]
+    units = [(reads.way, reads.rows), (makes.way, makes.rows)]
+    step = makes.way.decode.at(1).ns
+    for taken in (NO_HAND_OVER, slow):
+        results = follow_units(units, dealt, lambda a, b, taken=taken: taken)
+        apart = follow_way(reads.way, wanted, served.work, reads.rows).requests
+        assert [r.first_ns for r in results] == [r.first_ns for r in apart]
+        for result, asked in zip(results, wanted, strict=True):
+            assert result.is_whole
+            least_ns = taken.latency_ns + taken.link_ns(asked.prompt) + (asked.answer - 1) * step
+            assert result.ended_ns - result.first_ns >= least_ns * (1 - 1e-9)
+    moved = sorted(r.first_ns for r in results)
+    last = moved[0] + len(moved) * slow.link_ns(wanted[0].prompt)
+    assert max(r.ended_ns for r in results) >= last  # one after the other on the link
+    stay = follow_units(units[1:], [DealtRequest(w, 0, 0) for w in wanted], lambda a, b: slow)
+    assert all(r.is_whole and r.first_ns > r.came_ns for r in stay)
 
 
 def test_a_single_unit_takes_what_its_steps_take(served: FleetReport) -> None:
@@ -125,8 +165,8 @@ def test_a_unit_keeps_its_promises_at_its_rate_and_not_far_above(served: FleetRe
 
 
 def test_the_answer_is_checked_with_arrivals(served: FleetReport) -> None:
-    slow = check_mix(served.chosen, served.work, served.chosen.rate * 0.1)
-    busy = check_mix(served.chosen, served.work, served.chosen.rate * 1.6)
+    slow = check_mix(served.chosen, served.work, served.chosen.rate * 0.1, LINKS)
+    busy = check_mix(served.chosen, served.work, served.chosen.rate * 1.6, LINKS)
     assert len(slow.whole) == len(slow.requests) > 100
     assert busy.figures()["ttft_ns"]["p99"] > 2 * slow.figures()["ttft_ns"]["p99"]
 
@@ -143,7 +183,9 @@ def test_command_text_and_json(traces: list[str]) -> None:
     assert data["schema"] == "tessera-fleet/1"
     assert data["answer"]["simulated"]["limits_kept"] is True
     assert sum(data["answer"]["gpus_by_kind"]) == 1
-    assert {unit["strategy"] for unit in data["units"]} == {"single", "phase"}
+    assert {(unit["strategy"], unit["role"]) for unit in data["units"]} == {
+        ("single", role) for role in ("prompts and answers", "prompts", "answers")
+    }
 
 
 def test_what_is_there_costs_nothing(traces: list[str]) -> None:
