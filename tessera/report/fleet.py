@@ -127,15 +127,17 @@ def _totals(report: FleetReport) -> list[str]:
 
 
 def _gap(report: FleetReport) -> list[str]:
-    """The bound that no use of these GPUs beats, by these times."""
+    """The bounds that no use of these GPUs beats, by these times."""
     if report.gap is None or report.bound is None:
         return []
-    what = f"serves more than {report.bound:.4g} requests/s"
-    if report.options.demand is not None:
-        what = f"costs less than ${report.bound:.2f} per hour"
+    free = "if transfers, memory and limits cost nothing"
+    if report.options.demand is None:
+        most = f"serves more than {report.bound.whole:.4g} requests/s"
+        return [f"by these times nothing {most}, {free}: gap {report.gap:.1%}"]
     return [
-        f"by these times nothing {what}, if transfers, memory, limits and whole GPUs cost nothing: "
-        f"gap {report.gap:.1%}"
+        f"by these times nothing costs less than ${report.bound.whole:.2f} per hour, {free}: gap "
+        f"{report.whole_gap:.1%}; with parts of GPUs ${report.bound.fluid:.2f}, gap "
+        f"{report.gap:.1%}"
     ]
 
 
@@ -198,8 +200,10 @@ def fleet_json(report: FleetReport, emitted: EmittedFleet | None = None) -> str:
             "verdict": list(report.verdict),
             **_choice_json(report, report.chosen),
             "margin": report.margin,
-            "bound": report.bound,
+            "bound": None if report.bound is None else report.bound.fluid,
             "gap": report.gap,
+            "whole_bound": None if report.bound is None else report.bound.whole,
+            "whole_gap": report.whole_gap,
             "simulated": None
             if checked is None
             else {

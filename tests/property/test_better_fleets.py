@@ -167,11 +167,25 @@ def _made(traces: list[str], options: FleetOptions) -> FleetReport | None:
         return None
 
 
+def _check_bounds(report: FleetReport, seed: int) -> None:
+    """No choice beats the bound of whole GPUs, which does not beat the fluid one."""
+    assert report.bound is not None
+    fluid, whole = report.bound.fluid, report.bound.whole
+    for choice in (report.chosen, *report.rivals):
+        if choice.units and report.options.demand is None:
+            assert choice.rate <= whole * ROUNDING <= fluid * ROUNDING**2, seed
+        elif choice.units:
+            assert choice.usd_per_hour is not None
+            assert fluid <= whole <= choice.usd_per_hour * ROUNDING, seed
+
+
 def _check(traces: list[str], seed: int) -> list[str]:
     """The axes along which the poorer inputs of a seed were served."""
     rng = random.Random(seed)
     better = _options(rng)
     rich, came = _made(traces, better), []
+    if rich is not None and rich.bound is not None:
+        _check_bounds(rich, seed)
     for axis, poorer in POORER.items():
         given = poorer(rng, better)
         poor = None if given == better else _made(traces, given)

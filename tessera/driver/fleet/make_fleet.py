@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.driver.fleet.bounds import fleet_bound
+from tessera.driver.fleet.bounds import FleetBound, fleet_bound
 from tessera.driver.fleet.capacity import Capacity, capacities_of
 from tessera.driver.fleet.choose_units import (
     FleetChoice,
@@ -73,7 +73,7 @@ class FleetReport:
     capacities: tuple[Capacity, ...]
     checked: ServingReport | None
     margin: float
-    bound: float | None
+    bound: FleetBound | None
     verdict: tuple[str, ...]
     notes: tuple[str, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -85,13 +85,21 @@ class FleetReport:
 
     @property
     def gap(self) -> float | None:
-        """The fraction by which the bound is better than the answer; None if there is no bound."""
+        """By how much the fluid bound is better than the answer; None if there is no bound."""
+        return None if self.bound is None else self._gap(self.bound.fluid)
+
+    @property
+    def whole_gap(self) -> float | None:
+        """By how much the bound of whole GPUs is better than the answer."""
+        return None if self.bound is None else self._gap(self.bound.whole)
+
+    def _gap(self, bound: float) -> float | None:
         usd = self.chosen.usd_per_hour
-        if not self.bound or not self.chosen.units:
+        if not self.chosen.units:
             return None
         if self.options.demand is None:
-            return max(0.0, self.bound / self.chosen.rate - 1)
-        return None if usd is None else max(0.0, usd / self.bound - 1)
+            return max(0.0, bound / self.chosen.rate - 1)
+        return None if usd is None else max(0.0, usd / bound - 1)
 
 
 def fleet(

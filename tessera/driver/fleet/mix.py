@@ -14,15 +14,12 @@ one `unit` are the same GPUs in several roles, and only their sum is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, inf
-from typing import cast
-
-import numpy as np
 
 from tessera.driver.fleet.engines import EngineRole
-from tessera.planning.bound.highs import Highs
+from tessera.driver.fleet.whole_numbers import BoundedRow, least_cost
 
 _CLOSE = 1e-9
 _TRIES = 4
@@ -224,31 +221,18 @@ class _MixModel:
         self._offers, self._most, self._roads, self._limits = offers, most, roads, limits
         self._scale = scale
         self._shared = [own for own in _groups(offers) if offers[own[0]].unit >= 0]
-        self._columns = len(offers) + len(roads.pairs) + len(self._shared)
 
-    def _row(self, offers: dict[int, float], roads: dict[int, float]) -> list[float]:
-        row = [0.0] * self._columns
-        for number, value in offers.items():
-            row[number] = value
-        for number, value in roads.items():
-            row[len(self._offers) + number] = value
-        return row
-
-    def _rows(self) -> Iterator[tuple[list[float], float]]:
-        """Rows and what they are at most."""
-        offers, roads = self._offers, self._roads
-        after = len(offers) + len(roads.pairs)
-        lone = {n for n, o in enumerate(offers) if o.unit < 0}
+    def _rows(self) -> Iterator[BoundedRow]:
+        offers, roads, first = self._offers, self._roads, len(self._offers)
+        after = first + len(roads.pairs)
+        units = {n: o.gpus for n, o in enumerate(offers) if o.unit < 0}
+        units |= {after + n: offers[own[0]].gpus for n, own in enumerate(self._shared)}
         for kind, limit in enumerate(self._most):
             if limit < inf:
-                row = self._row({n: float(offers[n].gpus[kind]) for n in lone}, {})
-                for number, own in enumerate(self._shared):
-                    row[after + number] = float(offers[own[0]].gpus[kind])
-                yield row, limit
+                taken = {n: float(gpus[kind]) for n, gpus in units.items() if gpus[kind]}
+                yield BoundedRow(taken, most=limit)
         for number, own in enumerate(self._shared):
-            row = self._row(dict.fromkeys(own, 1.0), {})
-            row[after + number] = -1.0
-            yield row, 0.0
+            yield BoundedRow({**dict.fromkeys(own, 1.0), after + number: -1.0}, most=0.0)
         for role, end in ((EngineRole.PROMPTS, 0), (EngineRole.ANSWERS, 1)):
             for site in sorted({pair[end] for pair in roads.pairs}):
                 able = {
@@ -256,64 +240,33 @@ class _MixModel:
                     for n, o in enumerate(offers)
                     if o.role is role and o.site == site
                 }
-                over = {n: 1.0 for n, pair in enumerate(roads.pairs) if pair[end] == site}
-                yield self._row(able, over), 0.0
+                over = {first + n: 1.0 for n, pair in enumerate(roads.pairs) if pair[end] == site}
+                yield BoundedRow(able | over, most=0.0)
         for limit, positions in roads.limits:
-            yield self._row({}, dict.fromkeys(positions, 1.0)), limit * self._scale
+            over = {first + n: 1.0 for n in positions}
+            yield BoundedRow(over, most=limit * self._scale)
 
     def solve(self, costs: Sequence[float], wanted: float | None) -> Mix | None:
         """Counts of least cost that serve `wanted`; without it, those that serve the most."""
-        import highspy
-
-        offers, roads = self._offers, self._roads
-        flows, end = len(roads.pairs), len(offers) + len(roads.pairs)
+        offers, flows = self._offers, len(self._roads.pairs)
+        served = {n: o.rate * self._scale for n, o in enumerate(offers) if _is_whole(o)}
+        served |= {len(offers) + n: 1.0 for n in range(flows)}
         rows = list(self._rows())
-        served = self._row(
-            {n: o.rate * self._scale for n, o in enumerate(offers) if _is_whole(o)},
-            dict.fromkeys(range(flows), 1.0),
-        )
-        matrix = [row for row, _ in rows]
-        lower, upper = [-highspy.kHighsInf] * len(rows), [limit for _, limit in rows]
-        if wanted is not None:
-            matrix, lower = [*matrix, served], [*lower, wanted]
-            upper = [*upper, highspy.kHighsInf]
-        solver = cast(Callable[[], Highs], highspy.Highs)()
-        for name, value in (
-            ("output_flag", False),
-            ("threads", 1),
-            ("random_seed", 0),
-            ("mip_rel_gap", 0.0),
-            ("mip_abs_gap", 1e-9),
-        ):
-            solver.setOptionValue(name, value)
-        model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = self._columns, len(matrix)
-        cost = np.array([*costs, *([0.0] * (self._columns - len(offers)))])
-        most = [*map(float, self._limits), *([highspy.kHighsInf] * flows)]
-        whole = [o.unit < 0 for o in offers] + [False] * flows
-        for number, own in enumerate(self._shared):
-            cost[end + number] = costs[own[0]]
-            cost[own] = 0.0
-            most.append(max(float(self._limits[n]) for n in own))
-            whole.append(True)
-        # In a pool a unit costs a little more, so that a tie goes to the mix without it.
-        cost[: len(offers)] += [0.0 if _is_whole(o) else 1e-9 for o in offers]
-        model.col_cost_ = cost if wanted is not None else -np.array(served)
-        model.col_lower_ = np.zeros(self._columns)
-        model.col_upper_ = np.array(most)
-        model.row_lower_, model.row_upper_ = np.array(lower), np.array(upper)
-        model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = np.arange(len(matrix) + 1) * self._columns
-        model.a_matrix_.index_ = np.tile(np.arange(self._columns), len(matrix))
-        model.a_matrix_.value_ = np.array([value for row in matrix for value in row])
-        kinds = highspy.HighsVarType
-        model.integrality_ = [kinds.kInteger if is_ else kinds.kContinuous for is_ in whole]
-        solver.passModel(model)
-        solver.run()
-        feasible = highspy.SolutionStatus.kSolutionStatusFeasible
-        if solver.getInfo().primal_solution_status != feasible:
-            return None
-        return self._read(list(solver.getSolution().col_value))
+        most: list[float] = [*self._limits, *([inf] * flows)]
+        most += [sum(self._limits[n] for n in own) for own in self._shared]
+        whole = [o.unit < 0 for o in offers] + [False] * flows + [True] * len(self._shared)
+        if wanted is None:
+            cost = [-served.get(n, 0.0) for n in range(len(most))]
+        else:
+            rows.append(BoundedRow(served, least=wanted))
+            # In a pool a unit costs a little more, so that a tie goes to the mix without it.
+            cost = [
+                (0.0 if o.unit >= 0 else c) + (0.0 if _is_whole(o) else 1e-9)
+                for c, o in zip(costs, offers, strict=True)
+            ]
+            cost += [0.0] * flows + [costs[own[0]] for own in self._shared]
+        solved = least_cost(cost, rows, most, whole)
+        return None if solved is None else self._read(solved.values)
 
     def _read(self, values: Sequence[float]) -> Mix | None:
         """The mix of a solution, with hand-overs that fit its counts; None if it takes too much."""

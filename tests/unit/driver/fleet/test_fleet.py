@@ -335,16 +335,18 @@ def test_the_gap_is_to_a_bound_that_no_unit_beats(served: FleetReport, traces: l
     assert served.bound is not None
     assert served.gap is not None
     for choice in (served.chosen, *served.rivals):
-        assert choice.rate <= served.bound
-    assert served.gap == pytest.approx(served.bound / served.chosen.rate - 1)
+        assert choice.rate <= served.bound.whole <= served.bound.fluid
+    assert served.gap == pytest.approx(served.bound.fluid / served.chosen.rate - 1)
     assert f"gap {served.gap:.1%}" in fleet_text(served)
     # One kind: all the work, on so many GPUs.
     alone = fleet(traces, replace(QUICK, gpus="2xl40s", strategies=("single",)))
     unit = next(c.way for c in alone.capacities if c.way.strategy == "single")
     most = 2 * unit.most_rate(alone.work, int(unit.decode.largest))
-    assert alone.bound == pytest.approx(most, rel=0.02)
+    assert alone.bound is not None
+    assert alone.bound.fluid == pytest.approx(most, rel=0.02)
     cheapest = fleet(traces, replace(QUICK, gpus="a100,l40s", demand=5 * served.chosen.rate))
     assert cheapest.bound is not None
     assert cheapest.chosen.usd_per_hour is not None
-    assert 0 < cheapest.bound <= cheapest.chosen.usd_per_hour
-    assert json.loads(fleet_json(cheapest))["answer"]["gap"] == cheapest.gap
+    assert 0 < cheapest.bound.fluid <= cheapest.bound.whole <= cheapest.chosen.usd_per_hour
+    answer = json.loads(fleet_json(cheapest))["answer"]
+    assert (answer["gap"], answer["whole_gap"]) == (cheapest.gap, cheapest.whole_gap)
