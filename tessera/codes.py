@@ -133,6 +133,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR4017", "a landing is not used in turns"),
     Code("TSR4018", "parts or twins are not the step that they stand for"),
     Code("TSR4019", "parts of a step depend on each other, or twins on where they run"),
+    Code("TSR4020", "a sequence cannot be handed over"),
     Code("TSR5001", "a backend cannot run this"),
     Code("TSR5002", "an access is outside the memory that it may reach"),
     Code("TSR5003", "an access is not aligned"),

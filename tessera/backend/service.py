@@ -36,12 +36,17 @@ import numpy.typing as npt
 from tessera.backend.unwritten import ComparedSide
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError
 from tessera.ir.graph.graph import KernelGraph
+from tessera.ir.plan.hand_over import StateTransfer
 from tessera.ir.plan.launch_program import LoweredReplica, Queue, TransferId
 from tessera.ir.plan.plan import Plan, Replica
 from tessera.ir.program.program import BufferId, LaunchId, Program
 
 Bytes = npt.NDArray[np.uint8]
 """The bytes of a buffer: a flat, contiguous array."""
+
+StateParts = Sequence[tuple[str, Sequence[tuple[int, int]]]]
+"""Byte ranges of states, by name: starts and ends (exclusive). Where they are packed, they follow
+one another without gaps."""
 
 DEFAULT_LIMIT_S = 60.0
 LONGEST_S = 1e6
@@ -330,8 +335,17 @@ class Backend(Protocol):
         Words of `pointers` records that hold the address they were given read as zero.
         """
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane without a running request, by name; they hold no addresses."""
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        """Bytes of states of a lane without a running request, as a device has them, packed.
+
+        For any thread, while requests of other lanes run; so is `write_parts`.
+        """
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
+        """Set bytes of states of a lane without a running request, on one device.
+
+        They are not addresses. Requests that begin after this find them.
+        """
 
     def close(self) -> None:
         """Stop at once and release everything."""
@@ -343,6 +357,17 @@ class ChainingBackend(Backend, Protocol):
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> None:
         """Prepare chained requests of a trace, with these inputs, so that none waits later."""
+
+
+@runtime_checkable
+class HandingBackend(Backend, Protocol):
+    """A backend that can copy states to another one without the host."""
+
+    def hand_to(self, other: Backend, lane: int, there: int, transfer: StateTransfer) -> bool:
+        """Copy the bytes of a transfer from a lane to lane `there` of another backend.
+
+        No request runs in either. False if the host has to carry them.
+        """
 
 
 @runtime_checkable

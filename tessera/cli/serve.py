@@ -130,7 +130,7 @@ def serve(messages: Messages, given: Typed) -> int:
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         write_text(f"serving {command.file} on http://{shown}:{port}\n")
-        with HandOver(engine, command.file, messages), quick_turns():
+        with PlanSuccession(engine, command.file, messages), quick_turns():
             run_server(server, listening)
     return 0
 
@@ -168,7 +168,7 @@ class _Ends:
             self._messages.show(answer.fault.diagnostics)
 
 
-class HandOver:
+class PlanSuccession:
     """Inside this context, SIGHUP reads the plan again, and the new plan takes over."""
 
     def __init__(self, engine: Engine, file: str, messages: Messages) -> None:

@@ -19,15 +19,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import itemgetter
 
-from tessera.backend.cuda.api import Bytes, Driver, DriverError, Handle
+from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.device_arrays import ArrayArrivals
 from tessera.backend.cuda.enqueue import NUMBER_AT
 from tessera.backend.cuda.faults import run_fault
 from tessera.backend.cuda.flight import Flight, LastOutputs
+from tessera.backend.cuda.lane_states import LaneStates
 from tessera.backend.cuda.options import CudaOptions
 from tessera.backend.cuda.pace import AWAKE_NS, FAR_NS, Nap, Paces
 from tessera.backend.cuda.queued_work import step_name
@@ -51,7 +52,7 @@ _END_S = 2.0
 _LOOK_S = 0.05
 
 
-class CudaBackend:
+class CudaBackend(LaneStates):
     """One replica on GPUs and slices of GPUs."""
 
     def __init__(
@@ -281,16 +282,6 @@ class CudaBackend:
             for flights in self._flights
             if flights
         }
-
-    def read_states(self, lane: int) -> Mapping[str, Bytes]:
-        """The states of a lane in which no request runs."""
-        with self._at_rest():
-            return self.replica.contents.read_states(lane)
-
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs."""
-        with self._at_rest():
-            self.replica.contents.write_states(lane, states)
 
     @contextmanager
     def _at_rest(self) -> Iterator[None]:

@@ -20,8 +20,9 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.loading import Loader
 from tessera.backend.cuda.memory import ReplicaMemory
-from tessera.backend.service import Model
+from tessera.backend.service import Model, StateParts
 from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.ir.plan.launch_program import Bytes as Ranges
 from tessera.ir.program.program import (
     POINTER_BYTES,
     Buffer,
@@ -42,7 +43,12 @@ class ReplicaContents:
         self._loader = Loader(helpers)
         self._model = model
         self._memory = memory
-        self._written: dict[tuple[int, str], Bytes] = {}
+        # States of one name are one state in all traces, with one place on a device.
+        self._states = {
+            (place.device, self._buffer(place).name): place
+            for place in reversed(model.lowered.places)
+            if place.kind is AreaKind.LANE and self._buffer(place).role is Role.STATE
+        }
 
     # --- at the start ----------------------------------------------------------------------
 
@@ -55,7 +61,7 @@ class ReplicaContents:
                 continue
             done.add(key)
             if place.kind is AreaKind.WEIGHTS:
-                self._load(place, 0, self._model.weights, [place.held(self._buffer(place).bytes)])
+                self._load(place, 0, self._model.weights, (place.held(self._buffer(place).bytes),))
             else:
                 self._write_states(place)
         self._loader.finish()
@@ -65,13 +71,11 @@ class ReplicaContents:
 
     def _write_states(self, place: Place) -> None:
         """Write every lane's state if its home is here or nowhere; otherwise it stays poison."""
-        ranges = self._current_here(place)
+        ranges = self._current(place)
         for lane, states in enumerate(self._model.states):
             self._load(place, lane, states, ranges)
 
-    def _load(
-        self, place: Place, lane: int, given: Mapping[str, Bytes], ranges: list[tuple[int, int]]
-    ) -> None:
+    def _load(self, place: Place, lane: int, given: Mapping[str, Bytes], ranges: Ranges) -> None:
         """Load ranges of a buffer; no other bytes of its contents are read."""
         name = self._buffer(place).name
         address, source = self._address(place, 0, lane), source_of(given, name)
@@ -82,17 +86,8 @@ class ReplicaContents:
             target, own = address + skipped, (start - skipped, end - skipped)
             self._loader.put(place.device, target, source, *own)
 
-    def _current_here(self, place: Place) -> list[tuple[int, int]]:
-        """The byte ranges of a state whose home is here, and those without a home that are here."""
-        size = self._buffer(place).bytes
-        first, last = place.held(size)
-        here: list[tuple[int, int]] = []
-        elsewhere = [(0, first), (last, size)]
-        for home in self._model.lowered.homes:
-            if (home.trace, home.buffer) == (place.trace, place.buffer):
-                (here if home.device == place.device else elsewhere).extend(home.bytes)
-        # The complement of a complement merges ranges that touch or overlap.
-        return _complement(_complement([*_complement(elsewhere, size), *here], size), size)
+    def _current(self, place: Place) -> Ranges:
+        return self._model.lowered.current_bytes(place, self._buffer(place).bytes)
 
     def _write_words(self, place: Place) -> None:
         table = self._table(place)
@@ -166,18 +161,30 @@ class ReplicaContents:
 
     # --- between requests ---------------------------------------------------------------------
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane, in the places of their homes."""
-        self._written |= {(lane, name): content.copy() for name, content in states.items()}
-        for place in self._model.lowered.places:
-            name = self._buffer(place).name
-            if place.kind is AreaKind.LANE and name in states:
-                self._driver.use(self._devices[place.device].context)
-                address = self._address(place, 0, lane)
-                for start, end in self._current_here(place):
-                    self._driver.upload(address + start, _flat(states[name])[start:end])
-                # A small copy may return before it has arrived, and streams do not wait for it.
-                self._driver.finish()
+    def state_address(self, lane: int, device: str, name: str) -> int:
+        """The address of byte 0 of a lane's state on a device, which may hold only a part."""
+        return self._address(self._states[device, name], 0, lane)
+
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        """Bytes of states of a lane, as a device has them, packed."""
+        self._driver.use(self._devices[device].context)
+        rows = []
+        for name, ranges in parts:
+            address = self.state_address(lane, device, name)
+            rows += [self._driver.download(address + start, end - start) for start, end in ranges]
+        return np.concatenate(rows) if rows else np.zeros(0, np.uint8)
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
+        """Set bytes of states of a lane, on one device."""
+        self._driver.use(self._devices[device].context)
+        at, flat = 0, _flat(content)
+        for name, ranges in parts:
+            address = self.state_address(lane, device, name)
+            for start, end in ranges:
+                self._driver.upload(address + start, flat[at : at + end - start])
+                at += end - start
+        # A small copy may return before it has arrived, and streams do not wait for it.
+        self._driver.settle()
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane, read from their homes; address words as in `address_words`."""
@@ -191,13 +198,10 @@ class ReplicaContents:
     def pieces(self, lane: int) -> dict[str, list[tuple[int, Bytes]]]:
         """The bytes of a lane's states that are current here, by name: pairs of start and bytes."""
         states: dict[str, list[tuple[int, Bytes]]] = {}
-        for home in self._model.lowered.homes:
-            buffer = self._model.traces[home.trace].program.buffers[home.buffer]
-            if home.device in self._devices and buffer.role is Role.STATE:
-                content = self._read_state(home.trace, buffer, lane)
-                states.setdefault(
-                    buffer.name, [(start, content[start:end]) for start, end in home.bytes]
-                )
+        for (device, name), place in self._states.items():
+            if device in self._devices:
+                content = self._read_state(place.trace, self._buffer(place), lane)
+                states[name] = [(start, content[start:end]) for start, end in self._current(place)]
         return states
 
     def _read_state(self, trace: int, buffer: Buffer, lane: int) -> Bytes:
@@ -206,20 +210,20 @@ class ReplicaContents:
             for home in self._model.lowered.homes
             if (home.trace, home.buffer) == (trace, buffer.id)
         ]
-        if _complement([span for home in homes for span in home.bytes], buffer.bytes):
-            written = self._written.get((lane, buffer.name))
-            first = self._model.states[lane][buffer.name] if written is None else written
-            at = self._model.firsts.get(buffer.name, 0) if written is None else 0
-            content = np.zeros(buffer.bytes, np.uint8)
+        content = np.zeros(buffer.bytes, np.uint8)
+        current = {
+            device: self._current(place)
+            for (device, name), place in self._states.items()
+            if name == buffer.name and device in self._devices  # else in another process
+        }
+        if sum(end - start for own in current.values() for start, end in own) < buffer.bytes:
+            first = self._model.states[lane][buffer.name]
+            at = self._model.firsts.get(buffer.name, 0)
             content[at : at + first.nbytes] = _flat(first)
-        else:
-            content = np.empty(buffer.bytes, np.uint8)
-        for home in homes:
-            if home.device not in self._devices:
-                continue  # in another process
-            self._driver.use(self._devices[home.device].context)
-            address = self._memory.address(trace, home.device, buffer.id, 0, lane)
-            for start, end in home.bytes:
+        for device, ranges in current.items():
+            self._driver.use(self._devices[device].context)
+            address = self.state_address(lane, device, buffer.name)
+            for start, end in ranges:
                 content[start:end] = self._driver.download(address + start, end - start)
         for table in self._model.traces[trace].program.pointer_tables:
             for word in table.words if table.buffer == buffer.id else ():
@@ -282,13 +286,3 @@ class ReplicaContents:
 
 def _flat(content: Bytes) -> Bytes:
     return np.ascontiguousarray(content).reshape(-1).view(np.uint8)
-
-
-def _complement(ranges: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """The ranges within `size` bytes that are not covered; ranges may overlap."""
-    gaps, at = [], 0
-    for start, end in [*sorted(ranges), (size, size)]:
-        if start > at:
-            gaps.append((at, start))
-        at = max(at, end)
-    return gaps

@@ -80,6 +80,11 @@ class GpuPart:
         }
 
     @property
+    def device(self) -> str:
+        """The device."""
+        return self._ways.device
+
+    @property
     def address(self) -> str:
         """The text by which others open the window, and by which other hosts reach this one."""
         there = "" if self._transport is None else self._transport.address

@@ -12,10 +12,11 @@ collect. Every `LOOK_S` seconds it also looks for requests that have ended witho
 and for requests without progress. Callbacks of a handle run in the thread that collects; a callback
 that waits for another request collects meanwhile.
 
-Three locks. The lock of the count in `Collector` is held only briefly, as is that of the book.
+The lock of the count in `Collector` is held only briefly, as is that of the book.
 `_beginning` is held while requests begin, in the order of the book, or while no request may begin;
 the turn to collect (`CollectingTurn`) while a thread collects. A thread that needs both takes the
-turn first. No handle ends while `_beginning` is held.
+turn first. No handle ends while `_beginning` is held. The backend is closed when nobody uses it
+(`using`): what carries states between requests needs neither lock.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from tessera.backend.host_loop.request_book import RequestBook, SomeHandle, closed
+from tessera.backend.host_loop.collecting_turn import CollectingTurn
+from tessera.backend.host_loop.request_book import LaneHold, RequestBook, SomeHandle, closed
 from tessera.backend.host_loop.request_handle import Outcome, RequestHandle, fail_all
 from tessera.backend.host_loop.watchdog import LOOK_S, Watchdog
 from tessera.backend.service import (
@@ -39,31 +42,10 @@ from tessera.backend.service import (
     InPlace,
     PatientBackend,
     Request,
+    StateParts,
 )
 
 NOTHING: InPlace = MappingProxyType({})
-
-
-class CollectingTurn:
-    """The right to collect, which one thread has at a time."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._thread = 0
-
-    @property
-    def is_here(self) -> bool:
-        """Whether this thread has the turn."""
-        return self._thread == threading.get_ident()
-
-    def begin(self) -> None:
-        """Note that this thread, which has acquired the lock, has the turn; `end` must follow."""
-        self._thread = threading.get_ident()
-
-    def end(self) -> None:
-        """Release the turn."""
-        self._thread = 0
-        self.lock.release()
 
 
 class Collector:
@@ -115,6 +97,8 @@ class Dispatcher:
         self._beginning = threading.Lock()
         self._turn = CollectingTurn()
         self._completed: deque[tuple[SomeHandle, Completion]] = deque()
+        self._users = threading.Condition()
+        self._using = 0
         self._patient = backend if isinstance(backend, PatientBackend) else None
         self.collector = Collector(relying=0 if self._patient else 1)
         self.collector.start(self)
@@ -321,9 +305,32 @@ class Dispatcher:
         """The states of a lane; waits until the lane has no request."""
         return self._between(lane, lambda: self.backend.read_states(lane))
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set some states of a lane; waits until the lane has no request."""
-        self._between(lane, lambda: self.backend.write_states(lane, states))
+    def write_parts(self, lane: int, given: Iterable[tuple[str, StateParts, Bytes]]) -> None:
+        """Set bytes of states on devices; waits until the lane has no request."""
+
+        def write() -> None:
+            for device, parts, content in given:
+                self.backend.write_parts(lane, device, parts, content)
+
+        self._between(lane, write)
+
+    def hold(self, hold: LaneHold) -> None:
+        """Let a hold take its turn in its lane; `release` must follow."""
+        self.rely(1)  # requests before it have to be collected
+        if self.book.enter(hold):
+            self._begin_all()
+        else:
+            hold.failed(self.book.ending or closed())
+
+    def release(self, hold: LaneHold) -> None:
+        """End the turn of a hold."""
+        self.book.release(hold)
+        self.rely(-1)
+        self._begin_all()
+
+    def fail(self, problem: BaseException) -> None:
+        """End everything: the backend has had a fault outside of requests."""
+        self._end(problem)
 
     def _between(self, lane: int, call: Callable[[], Outcome]) -> Outcome:
         book = self.book
@@ -344,8 +351,8 @@ class Dispatcher:
         """Stop, after all submitted requests or at once; in the second case their handles fail."""
         if wait and self.book.ending is None:
             self.refuse()
-            if self.book.held:
-                self._wait_until(lambda: self.book.ending is not None or not self.book.held)
+            if self._has_work():
+                self._wait_until(lambda: self.book.ending is not None or not self._has_work())
         raised = self._end(closed())
         # In a callback of a handle, the collector's thread closes the backend.
         if not self._turn.is_here:
@@ -354,6 +361,24 @@ class Dispatcher:
         if raised is not None:
             raise raised
 
+    def _has_work(self) -> bool:
+        return bool(self.book.held or self.book.holds)
+
+    @contextmanager
+    def using(self) -> Iterator[Backend]:
+        """The backend, which is not closed meanwhile; raises if it has ended."""
+        with self._users:
+            if self.book.ending is not None:
+                raise self.book.ending.with_traceback(None)
+            self._using += 1
+        try:
+            yield self.backend
+        finally:
+            with self._users:
+                self._using -= 1
+                self._users.notify_all()
+
     def _close_backend(self) -> None:
-        with self._turn.lock, self._beginning:
+        with self._turn.lock, self._beginning, self._users:
+            self._users.wait_for(lambda: not self._using)
             self.backend.close()

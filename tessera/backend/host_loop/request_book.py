@@ -28,13 +28,43 @@ def closed() -> TesseraError:
     return TesseraError(error("TSR5050", "the runtime has been closed"))
 
 
+class LaneHold:
+    """A turn in a lane without a request: while it lasts, the lane has no request under way.
+
+    It comes after the requests submitted before it, and before those submitted after it. `reached`
+    is called when its turn comes, `failed` if it never comes; either must return at once.
+    """
+
+    def __init__(
+        self, lane: int, reached: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        self.lane = lane
+        self.has_turn = False
+        self._reached = reached
+        self.failed = failed
+
+    def reach(self) -> None:
+        """Note that its turn has come."""
+        if not self.has_turn:
+            self.has_turn = True
+            self._reached()
+
+
+Entry = SomeHandle | LaneHold
+
+
+def _lane(entry: Entry) -> int:
+    return entry.lane if isinstance(entry, LaneHold) else entry.request.lane
+
+
 class RequestBook:
     """The requests of one backend. Thread-safe."""
 
     def __init__(self, *, slots: int, lanes: int, depth: int) -> None:
         self.capacity = slots * depth
-        self.line: deque[SomeHandle] = deque()
-        self.waiting: deque[SomeHandle] = deque()
+        self.line: deque[Entry] = deque()
+        self.waiting: deque[Entry] = deque()
+        self.holds = 0
         self.running: dict[int, SomeHandle] = {}
         self.ending: BaseException | None = None
         self._is_closing = False
@@ -47,7 +77,7 @@ class RequestBook:
     @property
     def held(self) -> int:
         """The number of tickets that are taken."""
-        return len(self.waiting) + len(self.running)
+        return len(self.waiting) - self.holds + len(self.running)
 
     @property
     def is_shut(self) -> bool:
@@ -56,20 +86,28 @@ class RequestBook:
 
     def is_idle(self, lane: int) -> bool:
         """Whether a lane has no request."""
-        waiting = any(handle.request.lane == lane for handle in tuple(self.waiting))
+        waiting = any(_lane(entry) == lane for entry in tuple(self.waiting))
         return self._slots.is_idle(lane) and not waiting
 
-    def enter(self, handle: SomeHandle) -> None:
-        """Put a handle in line, unless requests are refused."""
+    def enter(self, entry: Entry) -> bool:
+        """Put a handle or a hold in line; False if requests are refused."""
         with self._lock:
             if not self.is_shut:
-                self.line.append(handle)
+                self.line.append(entry)
                 self._admit()
+            return not self.is_shut
 
     def _admit(self) -> None:
         """Give free tickets to the first handles in line; the caller holds the lock."""
-        while self.line and self.held < self.capacity:
+        while self.line:
             handle = self.line[0]
+            if isinstance(handle, LaneHold):
+                self.holds += 1  # it takes no ticket
+                self.waiting.append(handle)
+                del self.line[0]
+                continue
+            if self.held >= self.capacity:
+                return
             request = handle.request
             if request.number < 0:
                 request.number = self._next
@@ -92,7 +130,14 @@ class RequestBook:
         with self._lock:
             while self.ending is None and place < len(self.waiting):
                 handle = self.waiting[place]
-                request, lane = handle.request, handle.request.lane
+                lane = _lane(handle)
+                if isinstance(handle, LaneHold):
+                    if lane not in full and self._slots.is_idle(lane):
+                        handle.reach()
+                    full.add(lane)
+                    place += 1
+                    continue
+                request = handle.request
                 slot = None if lane in full else self._slots.take(lane)
                 if slot is None:
                     full.add(lane)
@@ -128,6 +173,16 @@ class RequestBook:
         if self._sleepers:
             self._changed.notify_all()
 
+    def release(self, hold: LaneHold) -> None:
+        """End the turn of a hold, which may have ended with everything."""
+        with self._lock:
+            if hold in self.waiting:
+                self.holds -= 1
+                self.waiting.remove(hold)
+            elif hold in self.line:
+                self.line.remove(hold)
+            self._pass_on()
+
     def numbers(self) -> list[int]:
         """The numbers of running requests, in the order in which they began."""
         with self._lock:
@@ -137,8 +192,11 @@ class RequestBook:
         """Refuse new requests from now on, and those that stand in line."""
         with self._lock:
             self._is_closing = True
+            holds = [entry for entry in self.line if isinstance(entry, LaneHold)]
             self.line.clear()
             self._changed.notify_all()
+        for hold in holds:
+            hold.failed(closed())
 
     def end(self, problem: BaseException) -> list[SomeHandle] | None:
         """Begin nothing from now on; returns handles without a result, None if already ended."""
@@ -147,11 +205,20 @@ class RequestBook:
                 return None
             self.ending = problem
             running = list(self.running.values())
-            waiting = [handle for handle in self.waiting if handle not in running]
+            entries = [*self.waiting, *self.line]
+            waiting = [
+                entry
+                for entry in self.waiting
+                if not isinstance(entry, LaneHold) and entry not in running
+            ]
+            self.holds = 0
             self.running.clear()
             self.waiting.clear()
             self.line.clear()
             self._changed.notify_all()
+        for entry in entries:
+            if isinstance(entry, LaneHold):
+                entry.failed(problem)
         return [*running, *(handle for handle in waiting if handle.begin())]
 
     def wait_for(self, is_so: Callable[[], bool]) -> None:

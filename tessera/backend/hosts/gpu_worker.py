@@ -31,8 +31,10 @@ from tessera.backend.processes.messages import (
     Begin,
     DeviceReady,
     Done,
-    SetStates,
+    PartsDone,
+    ReadParts,
     Waits,
+    WriteParts,
     fault_of,
     states_message,
 )
@@ -112,9 +114,12 @@ class GpuWorker:
             case AskStates(lane):
                 pieces = self._part.backend.replica.contents.pieces(lane)
                 self._line.send(*states_message(pieces))
-            case SetStates(lane, names):
-                states = dict(zip(names, parts, strict=True))
-                self._part.backend.write_states(lane, states)
+            case ReadParts(lane, wanted):
+                backend, device = self._part.backend, self._part.device
+                self._line.send(PartsDone(), [backend.read_parts(lane, device, wanted)])
+            case WriteParts(lane, wanted):
+                self._part.backend.write_parts(lane, self._part.device, wanted, parts[0])
+                self._line.send(PartsDone())
             case AskWaits():
                 self._line.send(Waits(self._waits()))
             case AskClock(sent_ns):

@@ -46,6 +46,7 @@ from tessera.backend.processes.messages import (
     DeviceReady,
     Done,
     Message,
+    PartsDone,
     PassedGate,
     States,
     Waits,
@@ -222,7 +223,7 @@ class HostsBackend(DeviceGroup):
                 self._pass_gate(number)
             case Done():
                 self._done(device, message, parts)
-            case States() | Waits():
+            case States() | PartsDone() | Waits():
                 self._replies[device].append((message, parts))
             case Lost():
                 self._lost(link, message)

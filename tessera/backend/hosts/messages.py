@@ -19,10 +19,12 @@ from tessera.backend.processes.messages import (
     Done,
     Faulted,
     Message,
+    PartsDone,
     PassedGate,
-    SetStates,
+    ReadParts,
     States,
     Waits,
+    WriteParts,
 )
 from tessera.backend.processes.visits import QueueWait
 from tessera.backend.service import BackendOptions
@@ -182,11 +184,11 @@ class WayMeasured(Message, frozen=True):
     bytes_per_s: float
 
 
-ToRun = Begin | AskStates | SetStates | AskWaits
+ToRun = Begin | AskStates | ReadParts | WriteParts | AskWaits
 """Messages to a device during a run, on this machine and on other hosts."""
 
 ToDevice = ToRun | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
-FromRun = DeviceReady | PassedGate | Done | States | Waits | HostFault
+FromRun = DeviceReady | PassedGate | Done | States | PartsDone | Waits | HostFault
 FromDevice = (
     FromRun | Hello | Beat | Listening | ClockTold | Lost | Released | ToldFacts | WayMeasured
 )

@@ -10,7 +10,7 @@ when a request first uses it. Copies of areas have guard bytes between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tessera.backend.processes.visits import Seat
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory.memory import ALIGNMENT, GUARD, POISON, Allocation, Array
 from tessera.backend.ptx_executor.steps import LoadedModules
-from tessera.backend.service import Model
+from tessera.backend.service import Model, StateParts
 from tessera.backend.unwritten import (
     ComparedSide,
     buffer_key,
@@ -65,6 +65,16 @@ class Arena:
             (lowered.trace, transfer.id): frozenset(portion.buffer for portion in transfer.portions)
             for lowered in model.lowered.traces
             for transfer in lowered.transfers
+        }
+        # States of one name are one state in all traces, with one place here.
+        self._states = {
+            self._buffer(trace, number).name: (trace, number)
+            for (trace, number), place in reversed(self.places.items())
+            if place.kind is AreaKind.LANE and self._buffer(trace, number).role is ir.Role.STATE
+        }
+        self._current = {
+            name: model.lowered.current_bytes(self.places[key], self._buffer(*key).bytes)
+            for name, key in self._states.items()
         }
         self._load_modules()
         self._fixed = list(device.space.table)
@@ -142,13 +152,28 @@ class Arena:
                     content = self.model.state(lane, buffer.name, held)
                     self.view(Seat(trace, 0, lane), number)[:] = content
 
-    def set_states(self, lane: int, given: Mapping[str, Array]) -> None:
-        """Set states of a lane, in all their places on this device."""
-        for (trace, number), place in self.places.items():
-            name = self._buffer(trace, number).name
-            if place.kind is AreaKind.LANE and name in given:
-                seat = Seat(trace, 0, lane)
-                self.view(seat, number)[:] = given[name][slice(*self.held(seat, number))]
+    def _state(self, lane: int, name: str) -> tuple[Array, int]:
+        """The bytes of a lane's state that are here, and the number of the first."""
+        trace, number = self._states[name]
+        seat = Seat(trace, 0, lane)
+        return self.view(seat, number), self.held(seat, number)[0]
+
+    def read_parts(self, lane: int, parts: StateParts) -> Array:
+        """Bytes of states of a lane, packed."""
+        rows = []
+        for name, ranges in parts:
+            view, first = self._state(lane, name)
+            rows += [view[start - first : end - first] for start, end in ranges]
+        return np.concatenate(rows) if rows else np.zeros(0, np.uint8)
+
+    def write_parts(self, lane: int, parts: StateParts, content: Array) -> None:
+        """Set bytes of states of a lane."""
+        at = 0
+        for name, ranges in parts:
+            view, first = self._state(lane, name)
+            for start, end in ranges:
+                view[start - first : end - first] = content[at : at + end - start]
+                at += end - start
 
     def begin(self, seat: Seat) -> None:
         """Begin a request: poison its slot, then write device addresses."""
@@ -260,15 +285,12 @@ class Arena:
         Address words read as `address_words` says.
         """
         states: dict[str, list[tuple[int, Array]]] = {}
-        for home in self.model.lowered.homes:
-            buffer = self._buffer(home.trace, home.buffer)
-            if home.device == self.name and buffer.role is ir.Role.STATE:
-                content = self._without_addresses(home.trace, home.buffer, lane)
-                at = self.held(Seat(home.trace, 0, lane), home.buffer)[0]
-                parts = [
-                    (start, content[start - at : end - at].copy()) for start, end in home.bytes
-                ]
-                states.setdefault(buffer.name, parts)
+        for name, (trace, number) in self._states.items():
+            content = self._without_addresses(trace, number, lane)
+            at = self.held(Seat(trace, 0, lane), number)[0]
+            states[name] = [
+                (start, content[start - at : end - at].copy()) for start, end in self._current[name]
+            ]
         return states
 
     def _without_addresses(self, trace: int, buffer: ir.BufferId, lane: int) -> Array:

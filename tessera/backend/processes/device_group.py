@@ -19,15 +19,18 @@ import numpy as np
 
 from tessera.backend.processes.exchange import Exchange, HostSide
 from tessera.backend.processes.messages import (
+    Answer,
     AskStates,
     AskWaits,
     Begin,
     Done,
     Message,
-    SetStates,
+    ReadParts,
     States,
     Waits,
+    WriteParts,
     pieces_of,
+    sent_parts,
 )
 from tessera.backend.processes.visits import stall_fault, step_name
 from tessera.backend.service import (
@@ -37,6 +40,7 @@ from tessera.backend.service import (
     Model,
     Request,
     ServiceFault,
+    StateParts,
     TimelineEvent,
 )
 from tessera.ir.plan.launch_program import HOST, TransferId
@@ -100,9 +104,10 @@ class DeviceGroup(ABC):
         self._gates = Gates({trace.trace: trace.gate for trace in traces})
         self._underway: dict[int, Underway] = {}
         self._finished: deque[Completion] = deque()
-        self._replies: dict[str, deque[tuple[States | Waits, Sequence[Bytes]]]] = {
+        self._replies: dict[str, deque[tuple[Answer, Sequence[Bytes]]]] = {
             device: deque() for device in model.lowered.devices
         }
+        self._asking = threading.Lock()
         self._fault: BaseException | None = None
 
     def _exchange_by(self, exchange: Exchange) -> None:
@@ -211,36 +216,44 @@ class DeviceGroup(ABC):
         current = [pieces_of(told, parts) for told, parts in answers if isinstance(told, States)]
         return self._host.join_states(lane, current)
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane without a running request; its next request begins after this."""
-        self._host.keep_states(lane, states)
-        message = SetStates(lane, tuple(states))
-        parts = [np.array(content) for content in states.values()]
-        for device in self.model.lowered.devices:
-            self._tell(device, message, parts)
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        """Bytes of states of a lane, as a device has them."""
+        message = ReadParts(lane, sent_parts(parts))
+        return self._ask(message, None, devices=(device,))[device][1][0]
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
+        """Set bytes of states of a lane, on one device."""
+        message = WriteParts(lane, sent_parts(parts))
+        self._ask(message, None, [np.ascontiguousarray(content)], devices=(device,))
 
     def _ask(
-        self, message: Message, limit_s: float | None
-    ) -> dict[str, tuple[States | Waits, Sequence[Bytes]]]:
-        """The answers of the devices that come within the limit."""
+        self,
+        message: Message,
+        limit_s: float | None,
+        parts: Sequence[Bytes] = (),
+        *,
+        devices: Sequence[str] = (),
+    ) -> dict[str, tuple[Answer, Sequence[Bytes]]]:
+        """The answers of devices, of all by default, that come within the limit."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
-        devices = self.model.lowered.devices
-        for device in devices:
-            self._tell(device, message)
-        answers: dict[str, tuple[States | Waits, Sequence[Bytes]]] = {}
-        while True:
-            for device, replies in self._replies.items():
-                if replies and device not in answers:
-                    answers[device] = replies.popleft()
-            if len(answers) == len(devices):
-                return answers
-            if self._fault is not None:
-                raise self._fault
-            if deadline is None:
-                self._check_alive()
-            elif time.monotonic() > deadline:
-                return answers
-            self._pump(0.02)
+        devices = devices or self.model.lowered.devices
+        answers: dict[str, tuple[Answer, Sequence[Bytes]]] = {}
+        with self._asking:  # an answer does not say to which question it belongs
+            for device in devices:
+                self._tell(device, message, parts)
+            while True:
+                for device in devices:
+                    if self._replies[device] and device not in answers:
+                        answers[device] = self._replies[device].popleft()
+                if len(answers) == len(devices):
+                    return answers
+                if self._fault is not None:
+                    raise self._fault
+                if deadline is None:
+                    self._check_alive()
+                elif time.monotonic() > deadline:
+                    return answers
+                self._pump(0.02)
 
 
 def transfers_to(model: Model, trace: int, device: str) -> list[TransferId]:

@@ -18,10 +18,12 @@ from tessera.backend.processes.messages import (
     Begin,
     Done,
     Message,
+    PartsDone,
     PassedGate,
-    SetStates,
+    ReadParts,
     Status,
     Waits,
+    WriteParts,
     fault_of,
     states_message,
 )
@@ -109,8 +111,11 @@ class DeviceWorker(ABC):
                     self._changed.notify_all()
             case AskStates(lane):
                 self._tell(*states_message(self._engine.arena.states(lane)))
-            case SetStates(lane, names):
-                self._engine.arena.set_states(lane, dict(zip(names, parts, strict=True)))
+            case ReadParts(lane, wanted):
+                self._tell(PartsDone(), [self._engine.arena.read_parts(lane, wanted)])
+            case WriteParts(lane, wanted):
+                self._engine.arena.write_parts(lane, wanted, parts[0])
+                self._tell(PartsDone())
             case AskWaits():
                 with self._changed:
                     self._tell(Waits(self._engine.waits()))

@@ -7,7 +7,7 @@ pass through the exchange as ordinary transfers. Devices, the host, and a run in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Protocol
 
@@ -182,7 +182,6 @@ class HostSide:
         self._model = model
         self._exchange = exchange
         self._lowered: dict[int, LoweredTrace] = {t.trace: t for t in model.lowered.traces}
-        self._written: dict[int, dict[str, Bytes]] = {}
 
     def put_inputs(self, request: Request) -> None:
         """Put the inputs of a request into the exchange before it begins."""
@@ -214,14 +213,9 @@ class HostSide:
                 outputs[table.buffer][word.offset : word.offset + ir.POINTER_BYTES] = 0
         return {buffers[number].name: content for number, content in outputs.items()}
 
-    def keep_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Remember states that were set for a lane."""
-        written = self._written.setdefault(lane, {})
-        written.update((name, content.copy()) for name, content in states.items())
-
     def join_states(self, lane: int, devices: Iterable[Pieces]) -> dict[str, Bytes]:
         """A lane's states: the initial bytes, overwritten by those current on devices."""
-        first = {**self._model.states[lane], **self._written.get(lane, {})}
+        first = self._model.states[lane]
         states = {name: np.array(given, np.uint8) for name, given in first.items()}
         for served in self._model.traces:
             for table in served.program.pointer_tables:

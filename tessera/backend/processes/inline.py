@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from tessera.backend.service import (
     Model,
     Request,
     ServiceFault,
+    StateParts,
 )
 from tessera.ir.plan.launch_program import HOST, Landing, Queue, Transfer
 
@@ -144,11 +144,13 @@ class InlineBackend:
         """The states of a lane in which no request runs."""
         return self._host.join_states(lane, (e.arena.states(lane) for e in self.engines.values()))
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs."""
-        self._host.keep_states(lane, states)
-        for engine in self.engines.values():
-            engine.arena.set_states(lane, states)
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        """Bytes of states of a lane, as a device has them."""
+        return self.engines[device].arena.read_parts(lane, parts)
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
+        """Set bytes of states of a lane, on one device."""
+        self.engines[device].arena.write_parts(lane, parts, content)
 
     def close(self) -> None:
         """Forget all requests."""

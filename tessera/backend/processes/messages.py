@@ -19,7 +19,14 @@ import msgspec
 import numpy as np
 
 from tessera.backend.processes.visits import QueueWait
-from tessera.backend.service import BackendOptions, Bytes, Model, ServiceFault, TimelineEvent
+from tessera.backend.service import (
+    BackendOptions,
+    Bytes,
+    Model,
+    ServiceFault,
+    StateParts,
+    TimelineEvent,
+)
 from tessera.diagnostics import Diagnostic, ExitCode, TesseraError, error
 from tessera.ir.program.program import LaunchId
 
@@ -62,11 +69,22 @@ class AskStates(Message, frozen=True):
     lane: int
 
 
-class SetStates(Message, frozen=True):
-    """To a device: set states of a lane, by name."""
+SentParts = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
+"""`service.StateParts` in a message."""
+
+
+class ReadParts(Message, frozen=True):
+    """To a device: send bytes of states of a lane."""
 
     lane: int
-    names: tuple[str, ...]
+    parts: SentParts
+
+
+class WriteParts(Message, frozen=True):
+    """To a device: set bytes of states of a lane, which go beside it."""
+
+    lane: int
+    parts: SentParts
 
 
 class AskWaits(Message, frozen=True):
@@ -99,6 +117,10 @@ class States(Message, frozen=True):
     starts: tuple[int, ...]
 
 
+class PartsDone(Message, frozen=True):
+    """From a device: it has read or set bytes of states; those that it has read go beside it."""
+
+
 class Waits(Message, frozen=True):
     """From a device: requests and what they wait for."""
 
@@ -129,6 +151,15 @@ def pieces_of(states: States, parts: Sequence[Bytes]) -> Pieces:
     for name, start, part in zip(states.names, states.starts, parts, strict=True):
         pieces.setdefault(name, []).append((start, part))
     return pieces
+
+
+Answer = States | PartsDone | Waits
+"""What a device answers a question with."""
+
+
+def sent_parts(parts: StateParts) -> SentParts:
+    """Byte ranges of states for a message."""
+    return tuple((name, tuple((int(s), int(e)) for s, e in ranges)) for name, ranges in parts)
 
 
 def fault_of(problem: BaseException) -> Faulted:

@@ -28,6 +28,7 @@ from tessera.backend.processes.messages import (
     Done,
     Faulted,
     Message,
+    PartsDone,
     PassedGate,
     Setup,
     States,
@@ -187,7 +188,7 @@ class CpuBackend(DeviceGroup):
                 self._pass_gate(number)
             case Done():
                 self._report(device.name, message)
-            case States() | Waits():
+            case States() | PartsDone() | Waits():
                 self._replies[device.name].append((message, parts))
             case Faulted():
                 self._stop_with(self._faulted(device, message))

@@ -51,40 +51,6 @@ def float_array(buffer: Buffer, content: Bytes) -> TypedArray:
     return as_array(buffer, content)
 
 
-def of_rows(buffer: Buffer, content: Bytes, rows: slice | int) -> Bytes:
-    """The bytes of some rows of a buffer, along its first axis."""
-    if buffer.shape is None or not buffer.shape:
-        raise TesseraError.of("TSR5053", f"state `{buffer.name}` has no rows")
-    try:
-        return np.asarray(content).reshape(buffer.shape[0], -1)[rows].reshape(-1)
-    except IndexError:
-        message = f"state `{buffer.name}` has {buffer.shape[0]} rows, and not these: {rows}"
-        raise TesseraError.of("TSR5053", message) from None
-
-
-def state_bytes(
-    buffer: Buffer, given: object, held: Bytes | None, rows: slice | int | None
-) -> Bytes:
-    """The new bytes of a state: the whole state, or with `rows` only these rows replaced."""
-    array = np.ascontiguousarray(_array(buffer, _plain(given)))
-    flat = array.reshape(-1).view(np.uint8)
-    if rows is None or held is None:
-        if flat.nbytes != buffer.bytes:
-            message = f"state `{buffer.name}` takes {buffer.bytes} bytes, not {flat.nbytes}"
-            raise TesseraError.of("TSR5053", message)
-        return flat
-    content = np.array(held, np.uint8)
-    part = of_rows(buffer, content, rows)
-    if flat.nbytes != part.nbytes:
-        message = f"these rows of state `{buffer.name}` take {part.nbytes} bytes, not {flat.nbytes}"
-        raise TesseraError.of("TSR5053", message)
-    assert buffer.shape is not None
-    content.reshape(buffer.shape[0], -1)[rows] = flat.reshape(
-        np.asarray(content.reshape(buffer.shape[0], -1)[rows]).shape
-    )
-    return content
-
-
 Locate = Callable[[object, int], DeviceBytes | None]
 
 
@@ -185,6 +151,11 @@ def _plain(given: Any) -> Any:
     if not _is_torch(given) or not hasattr(given, "resolve_neg"):
         return given
     return given.detach().resolve_conj().resolve_neg()
+
+
+def given_array(buffer: Buffer, given: object) -> TypedArray:
+    """An array for a buffer, whatever kind of array is given."""
+    return _array(buffer, _plain(given))
 
 
 def _array(buffer: Buffer, given: Any) -> TypedArray:

@@ -34,6 +34,7 @@ from tessera.backend.service import (
     Model,
     Request,
     ServiceFault,
+    StateParts,
 )
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.isolated_messages import (
@@ -47,7 +48,7 @@ from tessera.driver.run.isolated_messages import (
     PrepareChain,
     Question,
     ReadStates,
-    WriteStates,
+    StatePartsOf,
 )
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.plan import Plan
@@ -93,6 +94,7 @@ class ReplicaProcess:
         self.beats = 0
         self._sending = threading.Lock()
         self._places = threading.Lock()
+        self._asking = threading.Lock()
         self.fault: BaseException | None = None
         descriptor = shared_memory(self.place_bytes)
         try:
@@ -202,11 +204,13 @@ class ReplicaProcess:
 
     def ask(self, question: Question) -> object:
         """Send a question, and wait for its answer."""
-        self.send(question)
-        value = self._answers[question.replica].get()
-        if self.fault is not None:
-            raise self.fault
-        return value
+        with self._asking:  # an answer does not say to which question it belongs
+            self.send(question)
+            value = self._answers[question.replica].get()
+            if self.fault is not None:
+                self._answers[question.replica].put(None)  # for the next one that asks
+                raise self.fault
+            return value
 
     def close(self) -> None:
         """Close the pipe, and kill the process if it does not end."""
@@ -313,10 +317,16 @@ class IsolatedBackend:
         assert isinstance(said, dict)
         return said
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
-        """Set states of a lane in which no request runs."""
-        given = {name: np.ascontiguousarray(content) for name, content in states.items()}
-        self._process.ask(WriteStates(self._replica, lane, given))
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        """Bytes of states of a lane, as a device has them."""
+        said = self._process.ask(StatePartsOf(self._replica, lane, device, parts))
+        assert isinstance(said, np.ndarray)
+        return said
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
+        """Set bytes of states of a lane, on one device."""
+        given = np.ascontiguousarray(content)
+        self._process.ask(StatePartsOf(self._replica, lane, device, parts, given))
 
     def close(self) -> None:
         """End the process, and with it all of its replicas."""

@@ -44,7 +44,7 @@ from tessera.driver.run.isolated_messages import (
     ChildSetup,
     PrepareChain,
     ReadStates,
-    WriteStates,
+    StatePartsOf,
 )
 from tessera.driver.run.serving import (
     backend_options,
@@ -130,9 +130,17 @@ class Child:
             case ReadStates(replica, lane):
                 states = self._dispatchers[replica].read_states(lane)
                 self._send(ChildAnswer(replica, {n: np.asarray(s) for n, s in states.items()}))
-            case WriteStates(replica, lane, states):
-                self._dispatchers[replica].write_states(lane, states)
-                self._send(ChildAnswer(replica, True))
+            case StatePartsOf(replica, lane, device, parts, content):
+                backend = self._dispatchers[replica].backend
+                try:
+                    answer: Bytes | None = None
+                    if content is None:
+                        answer = backend.read_parts(lane, device, parts)
+                    else:
+                        backend.write_parts(lane, device, parts, content)
+                except BaseException as problem:
+                    self._fail(problem)
+                self._send(ChildAnswer(replica, answer))
             case _:
                 self._fail(TypeError(f"no message of a replica: {type(message).__name__}"))
 

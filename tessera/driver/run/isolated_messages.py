@@ -7,10 +7,9 @@ Every other message is an error on either side.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.backend.service import Bytes, Request
+from tessera.backend.service import Bytes, Request, StateParts
 from tessera.diagnostics import Diagnostic
 from tessera.driver.run.options import ServingOptions
 from tessera.ir.plan.plan import Plan
@@ -55,15 +54,17 @@ class ReadStates:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteStates:
-    """Set states of a lane."""
+class StatePartsOf:
+    """Answer with bytes of states of a lane on a device; with `content`, set them instead."""
 
     replica: int
     lane: int
-    states: Mapping[str, Bytes]
+    device: str
+    parts: StateParts
+    content: Bytes | None = None
 
 
-Question = PrepareChain | ReadStates | WriteStates
+Question = PrepareChain | ReadStates | StatePartsOf
 """The messages that a replica answers with a `ChildAnswer`."""
 
 

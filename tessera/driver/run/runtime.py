@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -27,17 +27,18 @@ from tessera.driver.run.arrays import (
     TypedArray,
     float_array,
     inputs_of,
-    of_rows,
     read_inputs,
-    state_bytes,
     typed_array,
 )
 from tessera.driver.run.backends import choose_backend
 from tessera.driver.run.data_files import Data
+from tessera.driver.run.moves import MoveHandle
 from tessera.driver.run.options import ServingOptions
 from tessera.driver.run.serving import Serving, open_served, served_materials
+from tessera.driver.run.state_rows import of_rows, state_rows
 from tessera.frontend.plan.tsp_values import check_plan_given
 from tessera.ir.arguments import check_number, wrong_type
+from tessera.ir.plan.hand_over import MovedSequence, RowPlace
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program.program import Buffer, Program, Role
 
@@ -242,7 +243,6 @@ class Runtime:
         buffers = self._state_buffers()
         if not isinstance(states, Mapping):
             raise wrong_type("states", states, "a mapping of names to arrays")
-        held = {} if rows is None else self._serving.read_states(number)
         content = {}
         for name, given in states.items():
             if name not in buffers:
@@ -250,8 +250,8 @@ class Runtime:
                 raise TesseraError.of(
                     "TSR5053", f"`{name}` is no state", notes=(f"states: {known}",)
                 )
-            content[name] = state_bytes(buffers[name], given, held.get(name), rows)
-        self._serving.write_states(number, content)
+            content[name] = state_rows(buffers[name], given, rows)
+        self._serving.write_rows(number, content)
 
     def reset_states(self, sequence: int = 0, *, rows: slice | int | None = None) -> None:
         """Reset a sequence to its initial states; with `rows`, only these rows of each state."""
@@ -264,6 +264,38 @@ class Runtime:
             for name, buffer in buffers.items()
         }
         self.set_states(given, number, rows=rows)
+
+    def move_rows(
+        self,
+        source: int,
+        target: int,
+        rows: Sequence[tuple[int | Sequence[int], int | Sequence[int]]],
+        *,
+        tokens: Sequence[int] | None = None,
+        token_axis: int = 0,
+    ) -> MoveHandle:
+        """Hand rows of the states of one sequence over to another, as soon as both are idle.
+
+        `rows` has pairs: a row of the source and the row of the target that it goes to, or the
+        blocks of either, in order. Bytes that no later step reads do not go. With `token_axis`, the
+        length of the second axis of states that counts tokens of a row or block, only the first
+        `tokens` of each pair go. Requests that were submitted before this come first, and later
+        ones of both sequences come after it. What the target rows held is lost. If one replica
+        fails, so does the handle, with a `ServiceFault` that has its number as `replica`.
+        """
+        self._check_process()
+        ends = self._sequence(source), self._sequence(target)
+        if ends[0] == ends[1]:
+            raise TesseraError.of("TSR5053", "rows move from one sequence to another")
+        counts: Sequence[int | None] = [None] * len(rows) if tokens is None else tokens
+        if len(counts) != len(rows):
+            message = f"`tokens` has {len(counts)} numbers for {len(rows)} rows"
+            raise TesseraError.of("TSR5053", message)
+        moved = [
+            MovedSequence(_row_place(here), _row_place(there), count)
+            for (here, there), count in zip(rows, counts, strict=True)
+        ]
+        return self._serving.move(*ends, moved, token_axis)
 
     def _state_buffers(self) -> dict[str, Buffer]:
         return {
@@ -340,3 +372,10 @@ class Runtime:
                 return trace
         what = "say which trace the request is of" if trace is None else f"no trace `{trace}`"
         raise TesseraError.of("TSR5053", what, hint=f"the traces are: {', '.join(self.traces)}")
+
+
+def _row_place(given: int | Sequence[int]) -> RowPlace:
+    """A row, or blocks."""
+    if isinstance(given, int):
+        return RowPlace(given)
+    return RowPlace(blocks=tuple(given))

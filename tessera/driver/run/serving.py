@@ -31,8 +31,11 @@ from tessera.driver.hosts.assign import assign_hosts
 from tessera.driver.run.backends import BackendChoice, make_backend
 from tessera.driver.run.isolated import IsolatedBackend, ReplicaProcess, sharing_cards
 from tessera.driver.run.materials import Materials, read_materials
+from tessera.driver.run.moves import MoveEnd, MoveHandle, Mover
 from tessera.driver.run.open_plan import OpenPlan, open_plan
 from tessera.driver.run.options import ServingOptions
+from tessera.driver.run.state_rows import StateRows, parts_of_rows
+from tessera.ir.plan.hand_over import MovedSequence
 from tessera.ir.plan.hosts import TRANSPORTS, HostTable
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import policies_of
@@ -81,6 +84,7 @@ class Serving:
         self._dispatchers: dict[int, Dispatcher] = {}
         self._processes: dict[int, ReplicaProcess | None] = {}
         self._closed = False
+        self._mover = Mover(opened)
         self._run: HostsRun | None = None
         on_gpus = choice.backend.is_on_gpus
         self._isolated = isolated and on_gpus and choice.hosts is None
@@ -204,17 +208,29 @@ class Serving:
         replica, own = self.sequences[sequence]
         return self._dispatchers[replica].read_states(own)
 
-    def write_states(self, sequence: int, states: Mapping[str, Bytes]) -> None:
-        """Set some states of a sequence, once no request is in it."""
-        self._check_words(states)
+    def write_rows(self, sequence: int, given: Mapping[str, StateRows]) -> None:
+        """Set rows of states of a sequence, wherever they are kept, once no request is in it."""
+        self._check_words(given)
         replica, own = self.sequences[sequence]
-        self._dispatchers[replica].write_states(own, states)
+        lowered = self.opened.replicas[replica].lowered
+        parts = list(parts_of_rows(lowered, self.opened.programs, given))
+        self._dispatchers[replica].write_parts(own, parts)
+
+    def move(
+        self, source: int, target: int, moved: Sequence[MovedSequence], token_axis: int
+    ) -> MoveHandle:
+        """Hand sequences over from one lane to another, both by their numbers here."""
+        ends = [
+            MoveEnd(replica, self._dispatchers[replica], lane)
+            for replica, lane in (self.sequences[source], self.sequences[target])
+        ]
+        return self._mover.start(ends[0], ends[1], tuple(moved), token_axis)
 
     def first_states(self, sequence: int) -> Mapping[str, Bytes]:
         """The initial states of a sequence."""
         return self._materials.states[sequence]
 
-    def _check_words(self, states: Mapping[str, Bytes]) -> None:
+    def _check_words(self, states: Iterable[str]) -> None:
         """Refuse states with words that hold addresses: only a device knows their values."""
         for program in self.opened.programs:
             for table in program.pointer_tables:

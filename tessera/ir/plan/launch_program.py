@@ -339,3 +339,26 @@ class LoweredReplica:
     def memory_bytes(self, device: str) -> int:
         """The bytes of all areas on a device."""
         return sum(area.bytes * area.count for area in self.areas if area.device == device)
+
+    def current_bytes(self, place: Place, size: int) -> Bytes:
+        """The bytes of a state of `size` bytes that are current at a place between requests: those
+        whose home is there, and those without a home that the place holds."""
+        first, end = place.held(size)
+        here: list[tuple[int, int]] = []
+        elsewhere = [(0, first), (end, size)]
+        for home in self.homes:
+            if (home.trace, home.buffer) == (place.trace, place.buffer):
+                (here if home.device == place.device else elsewhere).extend(home.bytes)
+        # The complement of a complement merges ranges that touch or overlap.
+        both = [*_complement(elsewhere, size), *here]
+        return tuple(_complement(_complement(both, size), size))
+
+
+def _complement(ranges: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
+    """The ranges within `size` bytes that are not covered; ranges may overlap."""
+    gaps, at = [], 0
+    for start, end in [*sorted(ranges), (size, size)]:
+        if start > at:
+            gaps.append((at, start))
+        at = max(at, end)
+    return gaps

@@ -17,7 +17,14 @@ from contextlib import contextmanager
 import pytest
 
 from tessera.backend.host_loop.dispatch import Dispatcher
-from tessera.backend.service import Bytes, Completion, DeviceBytes, Request, ServiceFault
+from tessera.backend.service import (
+    Bytes,
+    Completion,
+    DeviceBytes,
+    Request,
+    ServiceFault,
+    StateParts,
+)
 from tessera.diagnostics import TesseraError, error
 from tests.helpers.share import share
 
@@ -99,7 +106,10 @@ class Scripted:
             self.wrong.append("states of a lane that is busy")
         return {}
 
-    def write_states(self, lane: int, states: Mapping[str, Bytes]) -> None:
+    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
+        raise NotImplementedError
+
+    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
         raise NotImplementedError
 
     def close(self) -> None:

@@ -1,0 +1,279 @@
+"""Hand-overs of random replicas: what arrives, what does not travel, and mutants of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tessera.diagnostics import TesseraError
+from tessera.ir.graph.access import AccessKind, Certainty
+from tessera.ir.plan.hand_over import HandOver, MovedSequence, RowPlace, StatePortion
+from tessera.ir.plan.launch_program import Queue, Queued, Receive, Send
+from tessera.ir.program import program as ir
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import region_bytes
+from tessera.passes.checker.check_hand_over import check_hand_over
+from tessera.planning.lower import hand_over as maker
+from tessera.planning.lower.hand_over import Current, HandOverMaker, held_states
+from tessera.simulation.hand_over import hand_over_ns
+from tessera.simulation.hardware import Hardware, Path
+from tests.helpers.hand_overs import AXIS, ROWS, WIDTH, States, moved_sequences, programs, replica
+
+ROW = AXIS * WIDTH
+
+
+class Case:
+    """Two replicas, the traces, and the sequences that move."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.programs, self.graphs = programs(seed % 12)
+        names = rng.choice((("ab", "cd"), ("a", "b"), ("ab", "bc"), ("a", "a"), ("abc", "d")))
+        served = rng.choice((((0, 1), (0, 1)), ((0,), (0, 1)), ((0, 1), (1,)), ((0,), (1,))))
+        self.replicas = [
+            replica(rng, own, traces, self.programs)
+            for own, traces in zip(names, served, strict=True)
+        ]
+        self.served = served
+        self.moved = moved_sequences(rng)
+        self.axis = rng.choice((0, AXIS, AXIS, AXIS + 1))
+
+    def make(self) -> HandOver:
+        return HandOverMaker(self.replicas, self.programs, self.graphs).make(
+            0, 1, self.moved, self.axis
+        )
+
+    def try_to_make(self) -> HandOver | None:
+        """None if the source lacks what the target reads."""
+        try:
+            return self.make()
+        except TesseraError as problem:
+            if problem.diagnostics[0].code == "TSR4020":
+                return None
+            raise
+
+    def check(self, made: HandOver) -> list[str]:
+        found = check_hand_over(
+            made, self.replicas, self.programs, self.graphs, self.moved, self.axis
+        )
+        return [diagnostic.code for diagnostic in found]
+
+    def read_in_rows(self, traces: tuple[int, ...]) -> dict[str, set[int]]:
+        """Bytes of a row that a request may read as it finds them, byte by byte."""
+        reads: dict[str, set[int]] = {}
+        for number in traces:
+            program, over = self.programs[number], dict[str, set[int]]()
+            for node in self.graphs[number].nodes:
+                for access in node.accesses:
+                    buffer = program.buffers[access.buffer]
+                    if buffer.role is not ir.Role.STATE:
+                        continue
+                    touched = set[int]()
+                    for start, end in intervals.pairs(region_bytes(access.region, buffer.bytes)):
+                        touched |= set(range(start, end))
+                    if access.kind.reads:
+                        fresh = touched - over.get(buffer.name, set())
+                        reads.setdefault(buffer.name, set()).update(at % ROW for at in fresh)
+                    if access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST:
+                        over.setdefault(buffer.name, set()).update(touched)
+        return reads
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Rows here and there, and how many bytes of each may travel."""
+        for own in self.moved:
+            for number, (here, there) in enumerate(
+                zip(own.source.rows, own.target.rows, strict=True)
+            ):
+                count = ROW
+                if self.axis == AXIS and own.tokens is not None:
+                    count = min(max(own.tokens - number * AXIS, 0), AXIS) * WIDTH
+                yield here, there, count
+
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_every_live_byte_arrives_and_no_other(first: int) -> None:
+    seen = 0
+    for seed in range(first, first + 20):
+        case = Case(seed)
+        if (made := case.try_to_make()) is None:
+            assert set(case.served[1]) - set(case.served[0])
+            continue
+        assert case.check(made) == []
+        seen += bool(made.transfers)
+        source, target = (
+            States.random(own, case.programs, 9 * seed + number)
+            for number, own in enumerate(case.replicas)
+        )
+        before = {key: copy.copy() for key, copy in target.copies.items()}
+        target.take(made, source)
+        held = held_states(case.replicas[0], case.programs)
+        reads = case.read_in_rows((0, 1))
+        for (device, name), copy in target.copies.items():
+            now = held_states(case.replicas[1], case.programs)[name].current[device]
+            current = {at for start, end in intervals.pairs(now) for at in range(start, end)}
+            wanted = before[device, name].copy()
+            for here, there, count in case.ends() if name in held else ():
+                for at in reads.get(name, set()) & set(range(count)):
+                    if there * ROW + at in current:
+                        wanted[there * ROW + at] = _home_byte(
+                            source, held[name].current, name, here * ROW + at
+                        )
+            np.testing.assert_array_equal(copy, wanted, f"{seed} {device} {name}")
+    assert seen > 5
+
+
+def _home_byte(source: States, current: Current, name: str, at: int) -> int:
+    for device, ranges in current.items():
+        if any(start <= at < end for start, end in intervals.pairs(ranges)):
+            return int(source.copies[device, name][at])
+    raise AssertionError("a byte is nowhere")
+
+
+def test_mutants_are_refused() -> None:
+    refused, kinds = 0, set[str]()
+    for seed in range(3 * SEEDS):
+        rng = random.Random(1000 + seed)
+        case = Case(seed)
+        made = case.try_to_make()
+        if made is None or not made.transfers:
+            continue
+        kind, mutant = _mutant(rng, made)
+        kinds.add(kind)
+        codes = case.check(mutant)
+        assert codes, (seed, kind)
+        refused += 1
+    assert refused > SEEDS
+    assert len(kinds) == 9
+
+
+def _mutant(rng: random.Random, made: HandOver) -> tuple[str, HandOver]:
+    number = rng.randrange(len(made.transfers))
+    transfer = made.transfers[number]
+    place = rng.randrange(len(transfer.portions))
+    portion = transfer.portions[place]
+    at = rng.randrange(len(portion.spans))
+    start, put, size = portion.spans[at]
+    kind = rng.choice(
+        (
+            "left out",
+            "shorter",
+            "from elsewhere",
+            "to elsewhere",
+            "twice",
+            "not sent",
+            "not received",
+            "swapped",
+            "also run",
+        )
+    )
+    spans = list(portion.spans)
+    match kind:
+        case "left out":
+            del spans[at]
+        case "shorter":
+            spans[at] = (start, put, size - 1)
+        case "from elsewhere":
+            spans[at] = (start + 1 if start == 0 else start - 1, put, size)
+        case "to elsewhere":
+            spans[at] = (start, put + ROW if put < ROW else put - ROW, size)
+        case "twice":
+            spans.append(spans[at])
+        case _:
+            return kind, replace(made, programs=tuple(_edited(made, kind, rng)))
+    portions = [*transfer.portions]
+    portions[place] = StatePortion(portion.state, tuple(span for span in spans if span[2]))
+    transfers = [*made.transfers]
+    transfers[number] = replace(transfer, portions=tuple(portions))
+    return kind, replace(made, transfers=tuple(transfers))
+
+
+def _edited(made: HandOver, kind: str, rng: random.Random) -> Iterator[object]:
+    programs = list(made.programs)
+    kinds = {"not sent": Send, "not received": Receive}
+    number = rng.choice(
+        [
+            n
+            for n, own in enumerate(programs)
+            if any(isinstance(q.operation, kinds.get(kind, Send | Receive)) for q in own.operations)
+        ]
+    )
+    operations = list(programs[number].operations)
+    wanted = [
+        n
+        for n, own in enumerate(operations)
+        if isinstance(own.operation, kinds.get(kind, Send | Receive))
+    ]
+    match kind:
+        case "swapped":
+            own = operations[wanted[0]]
+            other = Queue.IN if own.queue is Queue.OUT else Queue.OUT
+            operations[wanted[0]] = Queued(other, own.operation)
+        case "also run":
+            operations.append(operations[wanted[-1]])
+        case _:
+            del operations[wanted[0]]
+    programs[number] = replace(programs[number], operations=tuple(operations))
+    yield from programs
+
+
+def test_large_states_travel_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [Case(seed) for seed in range(SEEDS)]
+    for case in cases:
+        if (whole := case.try_to_make()) is None:
+            continue
+        monkeypatch.setattr(maker, "MOST_BYTES", 50)
+        made = case.make()
+        monkeypatch.undo()
+        assert case.check(made) == []
+        assert max((transfer.size for transfer in made.transfers), default=0) <= 50
+        assert made.size == whole.size
+
+
+@pytest.mark.parametrize(
+    ("moved", "words"),
+    [
+        (MovedSequence(RowPlace(ROWS), RowPlace(0)), f"not row {ROWS}"),
+        (MovedSequence(RowPlace(0), RowPlace(-1)), "not row -1"),
+        (MovedSequence(RowPlace(blocks=(1, 2)), RowPlace(blocks=(1,))), "more blocks at one end"),
+        (MovedSequence(RowPlace(blocks=(1, 2)), RowPlace(blocks=(1, 1))), "have one row"),
+    ],
+)
+def test_rows_that_are_not_there(moved: MovedSequence, words: str) -> None:
+    case = Case(0)
+    case.replicas[0] = case.replicas[1]
+    with pytest.raises(TesseraError, match=words):
+        HandOverMaker(case.replicas, case.programs, case.graphs).make(0, 1, [moved])
+    case.moved = (moved,)
+    empty = HandOver(source=0, target=1, transfers=(), programs=())
+    assert case.check(empty)
+
+
+def test_what_a_hand_over_takes() -> None:
+    case = next(c for c in map(Case, range(99)) if c.replicas[0].devices == ("a",))
+    case.replicas[1] = replace(case.replicas[0], devices=("b",))
+    case.replicas[1] = replace(
+        case.replicas[1],
+        places=tuple(replace(place, device="b") for place in case.replicas[0].places),
+        homes=tuple(replace(home, device="b") for home in case.replicas[0].homes),
+    )
+    made = HandOverMaker(case.replicas, case.programs, case.graphs).make(0, 1, case.moved)
+    path = Path(bytes_per_second=1e9, latency_ns=500.0, shares=("wire",))
+    direct = Hardware(paths={("a", "b"): path}, capacities={"wire": 1e9})
+    assert hand_over_ns(made, direct) == pytest.approx(500 + made.size)
+    through = Hardware(
+        paths={("a", "host"): path, ("host", "b"): replace(path, shares=("other",))},
+        capacities={"wire": 1e9, "other": 1e9},
+    )
+    assert hand_over_ns(made, through) == pytest.approx(1000 + 2 * made.size)
+    here = replace(
+        made, transfers=tuple(replace(own, target="a") for own in made.transfers), programs=()
+    )
+    stays = Hardware(paths={}, capacities={}, fill_ns_per_byte={"a": 0.5})
+    assert hand_over_ns(here, stays) == pytest.approx(made.size)
