@@ -19,7 +19,8 @@ from tessera.ir.plan.costs import Costs, CostSource
 from tessera.ir.plan.machine import Card, Machine
 from tessera.ir.plan.plan import Baseline
 from tessera.planning.attempts import attempt_with
-from tessera.planning.find_plan import Decision, choose_best, find_plan
+from tessera.planning.choose_best import choose_best
+from tessera.planning.find_plan import Decision, find_plan
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.durations import find_costs

@@ -14,8 +14,10 @@ from tessera.ir.plan.costs import Cost, Duration, LaunchWork
 from tessera.planning.find_plan import Decision
 from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.estimate_costs import variant_on
+from tessera.planning.problem.problem import Placement, runs
 from tessera.planning.promise.assemble import split_placement
-from tessera.planning.search.candidates import candidate_of
+from tessera.planning.roles.role_plans import with_part_moved
+from tessera.planning.search.candidates import Candidate, candidate_of
 from tessera.wording import Wording
 
 _STEP = re.compile(r"(?:(.+):)?[k#]?([0-9]{1,9})")
@@ -70,42 +72,48 @@ def find_step(setting: PlanSetting, text: str) -> tuple[int, int]:
 
 
 def explain_step(setting: PlanSetting, decision: Decision, text: str) -> list[StepReason]:
-    """One reason per replica."""
+    """One reason per replica that serves the trace."""
     trace, step = find_step(setting, text)
     graph = setting.traces[trace].graph
     costs = setting.costs[trace].steps[step]
-    planning = decision.attempt.planning
-    offset = sum(len(loaded.graph.nodes) for loaded in setting.traces[:trace])
-    task = planning.task_of[offset + step]
-    together = tuple(
-        at - offset
-        for at, other in enumerate(planning.task_of)
-        if other == task and 0 <= at - offset < len(graph.nodes) and at - offset != step
-    )
-    return [
-        StepReason(
-            trace=setting.traces[trace].planned.name,
-            step=step,
-            name=graph.nodes[step].name,
-            replica=number,
-            together=together,
-            pins=tuple(pin.reason for pin in graph.nodes[step].pins),
-            memory_bytes=costs.memory_bytes,
-            work=costs.work,
-            elsewhere=_elsewhere(setting, decision, number, trace, step, task),
-            needs=tuple(e for e in graph.edges if e.target == step and e.moves_bytes),
-            feeds=tuple(e for e in graph.edges if e.source == step and e.moves_bytes),
+    reasons = []
+    for number, replica in enumerate(decision.chosen.replicas):
+        planning, part = decision.attempt.planning, trace
+        if replica.part is not None:
+            if trace not in replica.part.traces:
+                continue
+            planning, part = replica.part.planning, replica.part.traces.index(trace)
+        offset = planning.offsets[part]
+        task = planning.task_of[offset + step]
+        together = tuple(
+            at - offset
+            for at, other in enumerate(planning.task_of)
+            if other == task and 0 <= at - offset < len(graph.nodes) and at - offset != step
         )
-        for number in range(len(decision.chosen.replicas))
-    ]
+        reasons.append(
+            StepReason(
+                trace=setting.traces[trace].planned.name,
+                step=step,
+                name=graph.nodes[step].name,
+                replica=number,
+                together=together,
+                pins=tuple(pin.reason for pin in graph.nodes[step].pins),
+                memory_bytes=costs.memory_bytes,
+                work=costs.work,
+                elsewhere=_elsewhere(setting, decision, number, trace, step, task),
+                needs=tuple(e for e in graph.edges if e.target == step and e.moves_bytes),
+                feeds=tuple(e for e in graph.edges if e.source == step and e.moves_bytes),
+            )
+        )
+    return reasons
 
 
 def _elsewhere(
     setting: PlanSetting, decision: Decision, number: int, trace: int, step: int, task: int
 ) -> tuple[Elsewhere, ...]:
-    problem = decision.attempt.planning.problem
     replicas = decision.chosen.replicas
-    here = split_placement(setting, decision.attempt.planning, replicas[number])[trace][step]
+    steps = split_placement(setting, decision.attempt.planning, replicas[number])[trace]
+    here = None if steps is None else steps[step]
     program = setting.traces[trace].program
     work = list(program.work())[step]
     elsewhere = []
@@ -115,13 +123,9 @@ def _elsewhere(
         moved = list(replicas[number].placement)
         moved[task] = int(device.id)
         period = latency = None
-        if problem.tasks[task].ns[device.id] is not None:
-            parts = tuple(
-                (tuple(moved) if index == number else replica.placement, replica.share)
-                for index, replica in enumerate(replicas)
-            )
-            other = candidate_of(problem, "moved", parts)
-            if other.period_ns < float("inf"):
+        if isinstance(cost, Duration):
+            other = _moved(setting, decision, number, tuple(moved))
+            if other is not None and other.period_ns < float("inf"):
                 period, latency = other.period_ns, other.latency_ns
         gpu = setting.machine.gpu_of(device)
         code = cost.variant if isinstance(cost, Duration) else ""
@@ -136,3 +140,19 @@ def _elsewhere(
             )
         )
     return tuple(elsewhere)
+
+
+def _moved(
+    setting: PlanSetting, decision: Decision, number: int, placement: Placement
+) -> Candidate | None:
+    """The plan with another placement of one replica; with roles, shared anew."""
+    problem, chosen = decision.attempt.planning.problem, decision.chosen
+    if chosen.roles is not None:
+        return with_part_moved(setting, problem, chosen, number, placement)
+    parts = tuple(
+        (placement if index == number else replica.placement, replica.share)
+        for index, replica in enumerate(chosen.replicas)
+    )
+    if not runs(problem, placement):
+        return None
+    return candidate_of(problem, "moved", parts)

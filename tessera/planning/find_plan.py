@@ -1,6 +1,6 @@
 """Find a plan: gather candidates, rank, lower and prove them; fewer slots if memory is short.
 
-In: a `PlanSetting`. Out: a `Decision`. `find_plan` is the loop, `choose_best` gathers and ranks. A
+In: a `PlanSetting`. Out: a `Decision`. `find_plan` is the loop; `choose_best` gathers and ranks. A
 candidate becomes a plan only if its launch programs fit the memory and `passes.checker.check_plan`
 proves them; otherwise the next best is taken, with a diagnostic. So every returned plan is proved.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.choices import Ending
-from tessera.ir.objectives import LATENCY, Objective
 from tessera.ir.plan.plan import Plan
 from tessera.ir.progress import counter
 from tessera.planning.attempts import (
@@ -24,15 +23,16 @@ from tessera.planning.attempts import (
     with_fewer_slots,
 )
 from tessera.planning.bound.relax import spread_bound
+from tessera.planning.choose_best import choose_best
 from tessera.planning.division import beside_whole
 from tessera.planning.division.divided_promises import DividedPlans, Divider
 from tessera.planning.given.options import SEARCHING, Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.given.setting_problem import host_ns
-from tessera.planning.placements import given_choice
+from tessera.planning.problem.limits import SearchWatch
 from tessera.planning.problem.problem import INFINITY, Problem
 from tessera.planning.promise.assemble import assemble
-from tessera.planning.promise.contention import Search, has_neighbours, settle_all
+from tessera.planning.promise.contention import has_neighbours
 from tessera.planning.promise.doubt import Doubt, doubt, interval, splits
 from tessera.planning.promise.promise import Promise, promises
 from tessera.planning.refusals import (
@@ -43,6 +43,7 @@ from tessera.planning.refusals import (
     refusals_of,
     was_ended,
 )
+from tessera.planning.roles.role_plans import role_bound
 from tessera.planning.search.candidates import (
     Candidate,
     busiest_ns,
@@ -50,13 +51,11 @@ from tessera.planning.search.candidates import (
     slots_needed,
     splits_requests,
 )
-from tessera.planning.search.plans import Choice, choose, first_of_names
+from tessera.planning.search.plans import Choice
 from tessera.planning.search.small import is_small
-from tessera.planning.search.solve import SolveOptions
 from tessera.planning.search.strategies import KERNEL
 
 MOST_SLOTS = 64
-_LESS_LOAD = 0.995
 _NEAR, _NEAR_IF_LARGE, _LARGE_TASKS = 1.002, 1.03, 1_000
 PROVING, DIVIDING = "proving the plan", "dividing steps"
 SIMULATING = "simulating what was found"
@@ -100,7 +99,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             made, choice = beside_whole.with_divided(setting, made, choice, divided)
         if choice is None:
             continue
-        bound = _bound_of_all(setting, attempt, choice, tried, divided, watch)
+        bound = _bound_of_all(setting, attempt, choice, tried, made, divided, watch)
         ranked, doubted = _settled(_ranked(setting, made, choice), choice)
         watch.tell(PROVING)
         decision = _first_proved(ranked, replace(choice, bound=bound), refused, doubted)
@@ -139,6 +138,7 @@ def _bound_of_all(
     attempt: Attempt,
     choice: Choice,
     tried: Tried,
+    made: Sequence[Promise],
     divided: DividedPlans | None,
     watch: Watch,
 ) -> float:
@@ -153,6 +153,8 @@ def _bound_of_all(
         bound = min(bound, divided.bound)
     elif is_search and choice.objective.is_rate and beside_whole.may_divide(setting):
         bound = min(bound, spread_bound(attempt.planning.problem))
+    if any(promise.chosen.roles is not None for promise in made):
+        bound = min(bound, role_bound(setting, SearchWatch(deadline=watch.deadline)))
     if choice.objective.is_rate and is_search:
         bound = max(bound, host_ns(setting))
     return bound
@@ -276,119 +278,8 @@ def _fit(problem: Problem, candidates: Sequence[Candidate]) -> bool:
         ).period_ns
         < INFINITY
         for candidate in candidates
+        if candidate.roles is None
     )
-
-
-def choose_best(
-    setting: PlanSetting,
-    attempt: Attempt,
-    objective: Objective,
-    watch: Watch,
-    *,
-    best_alone: bool = False,
-) -> Choice | None:
-    """The candidates for an objective: gathered, then ranked, the best first.
-
-    This is the only place that orders candidates. The plan is later the first of them that is
-    proved. `best_alone`: neither the other candidates nor a proof of the gap are needed.
-    """
-    alone = bool(runs_alone(setting))
-    search = _search_for(setting, objective, watch, alone=alone, best_alone=best_alone)
-    gathered = _gather_candidates(setting, attempt, objective, search, alone=alone)
-    if gathered is None:
-        return None
-    return _rank_candidates(setting, attempt, objective, gathered, search, alone=alone)
-
-
-def _search_for(
-    setting: PlanSetting, objective: Objective, watch: Watch, *, alone: bool, best_alone: bool
-) -> Search:
-    """The search of `planning.search`, with the limits of this plan."""
-    options = solve_options(setting, watch)
-    if best_alone:
-        options = replace(options, thorough=False, any_plan=True)
-    # If requests run one at a time, the latency is the period.
-    sought = LATENCY if alone and objective.is_rate else objective
-
-    def search(problem: Problem) -> Choice | None:
-        return choose(
-            problem,
-            sought,
-            options,
-            on_progress=None if watch.on_progress is None else watch.tell_search,
-            should_stop=watch.should_stop,
-        )
-
-    return search
-
-
-def _gather_candidates(
-    setting: PlanSetting, attempt: Attempt, objective: Objective, search: Search, *, alone: bool
-) -> Choice | None:
-    """The candidate that the user asks for, or those of a search; beside a strategy, both."""
-    given = given_choice(setting, attempt)
-    form = setting.options.form
-    if (given is None) == (form is not None and not form.is_divided):
-        return given  # a placement, or a strategy that needs fewer slots
-    searched = search(attempt.planning.problem)
-    if alone and searched is not None:
-        lone = tuple(candidate for candidate in searched.candidates if len(candidate.replicas) == 1)
-        searched = replace(searched, candidates=lone, objective=objective) if lone else None
-    return searched if given is None else _beside(given, searched)
-
-
-def _rank_candidates(
-    setting: PlanSetting,
-    attempt: Attempt,
-    objective: Objective,
-    gathered: Choice,
-    search: Search,
-    *,
-    alone: bool,
-) -> Choice:
-    """The best candidate of each name, in order, with times beside busy neighbours if known.
-
-    The requested candidate stays first.
-    """
-    if objective.is_rate and has_neighbours(setting):
-        fixed = alone or gathered.ended == Ending.GIVEN
-        return settle_all(setting, attempt, gathered, None if fixed else search)
-    return replace(gathered, candidates=_first_of_names(gathered.candidates))
-
-
-def _first_of_names(ranked: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """The first candidate of each name; if slots hold it back, also the one with the least load."""
-    kept = {candidate.name: candidate for candidate in first_of_names(ranked)}
-    least = dict(kept)
-    for candidate in ranked:
-        if busiest_ns(candidate) < _LESS_LOAD * busiest_ns(least[candidate.name]):
-            least[candidate.name] = candidate
-    chosen = {id(candidate) for candidate in (*kept.values(), *least.values())}
-    return tuple(candidate for candidate in ranked if id(candidate) in chosen)
-
-
-def solve_options(setting: PlanSetting, watch: Watch) -> SolveOptions:
-    """The limits of a search; all searches of a plan share one deadline."""
-    options = setting.options
-    seconds = options.seconds if watch.deadline is None else watch.seconds_left()
-    return SolveOptions(gap=options.gap, seconds=seconds, any_plan=options.strategy is None)
-
-
-def _beside(given: Choice, searched: Choice | None) -> Choice:
-    """The requested choice, followed by the searched candidates."""
-    if searched is None:
-        return given
-    chosen = given.best
-    if chosen.name == KERNEL:
-        splits = (candidate for candidate in searched.candidates if splits_requests(candidate))
-        best = min((chosen, *splits), key=lambda candidate: candidate.value(searched.objective))
-        chosen = replace(best, name=KERNEL)
-    others = tuple(
-        candidate
-        for candidate in searched.candidates
-        if candidate.name != chosen.name and candidate.replicas != chosen.replicas
-    )
-    return replace(given, candidates=(chosen, *others), bound=searched.bound)
 
 
 def _rivals(choice: Choice) -> tuple[Candidate, ...]:

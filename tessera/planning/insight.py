@@ -21,6 +21,7 @@ from tessera.planning.given.setting import PlanSetting
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import Problem, measure
 from tessera.planning.promise.promise import Promise
+from tessera.planning.roles.shares import loads_of, trace_problems
 from tessera.planning.search.candidates import Candidate, busiest_ns
 from tessera.planning.search.sensitivity import sensitivities
 
@@ -72,9 +73,14 @@ def find_losses(promise: Promise, bound_ns: float) -> Losses:
 def _largest_load(problem: Problem, candidate: Candidate) -> float:
     """The load of the busiest resource, over all replicas."""
     loads = [0.0] * len(problem.resources())
+    alone = trace_problems(problem) if candidate.roles is not None else ()
     for replica in candidate.replicas:
-        for index, ns in enumerate(measure(problem, replica.placement).loads):
-            loads[index] += ns * replica.share
+        rows = [(measure(problem, replica.placement).loads, replica.share)] if not alone else []
+        if replica.part is not None:
+            every = loads_of(alone, replica.part).items()
+            rows = [(own, replica.shares[trace]) for trace, own in every]
+        for own, share in rows:
+            loads = [ns + more * share for ns, more in zip(loads, own, strict=True)]
     return max(loads, default=0.0)
 
 

@@ -28,7 +28,8 @@ from tessera.planning.attempts import (
     bound_of_any,
     runs_alone,
 )
-from tessera.planning.find_plan import PROVING, SIMULATING, Decision, choose_best, find_plan
+from tessera.planning.choose_best import choose_best
+from tessera.planning.find_plan import PROVING, SIMULATING, Decision, find_plan
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.given.setting_problem import build_problem

@@ -22,6 +22,7 @@ from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.adjust_costs import names_device
 from tessera.planning.problem.problem import INFINITY, Placement, measure
 from tessera.planning.refusals import STAY_TOGETHER
+from tessera.planning.roles.role_plans import asked_roles
 from tessera.planning.search.candidates import Candidate, candidate_of
 from tessera.planning.search.plans import Choice
 
@@ -41,11 +42,11 @@ def given_choice(setting: PlanSetting, attempt: Attempt) -> Choice | None:
     if not all(task.allowed() for task in problem.tasks):
         return None
     if form is not None:
-        chosen = form.candidate(problem)
+        chosen, reason = asked_roles(setting, attempt) or (form.candidate(problem), "")
         if chosen is None:
             if attempt.slots > 1 and options.slots is None:
                 return None
-            raise unusable_strategy(form)
+            raise unusable_strategy(form, reason)
     else:
         chosen = _placed(setting, attempt)
     return Choice(objective=options.aim, candidates=(chosen,), bound=0.0, ended=Ending.GIVEN)

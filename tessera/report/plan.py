@@ -178,12 +178,14 @@ def _replicas(plan: Plan) -> Iterator[str]:
     alike: dict[tuple[str, tuple[str, ...]], list[Replica]] = {}
     for replica in plan.replicas:
         loads = tuple(_device_load(replica, device) for device in replica.lowered.devices)
-        alike.setdefault((_replica_line(replica), loads), []).append(replica)
+        alike.setdefault((_replica_line(plan, replica), loads), []).append(replica)
     for (line, loads), group in alike.items():
         span = "replica" if len(group) == 1 else f"{len(group)} replicas, each"
         yield f"  {span}{line}"
         for place, load in enumerate(loads):
             yield f"    {_names([replica.lowered.devices[place] for replica in group])}: {load}"
+        for replica in group:
+            yield from (f"    {line}" for line in hand_over_lines(plan, replica))
     rooms: dict[tuple[int, int], list[str]] = {}
     for card in plan.cards:
         rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
@@ -215,7 +217,27 @@ def divided_lines(plan: Plan) -> Iterator[str]:
         yield f"  and {len(alike) - _MOST_CLASSES} kinds more, in the plan file"
 
 
-def _replica_line(replica: Replica) -> str:
+def role_words(plan: Plan, replica: Replica) -> str:
+    """The share of requests that a replica serves, of each trace if they differ."""
+    if not replica.shares:
+        return f"{replica.share:.1%} of requests"
+    served = zip(plan.traces, replica.shares, strict=True)
+    listed = [f"{share:.1%} of {safe(trace.name)}" for trace, share in served if share > 0]
+    return ", ".join(listed)
+
+
+def hand_over_lines(plan: Plan, replica: Replica) -> Iterator[str]:
+    """What a replica hands over to others."""
+    for own in replica.hand_overs:
+        served, trace = replica.serves(own.trace), plan.traces[own.trace]
+        every = served * trace.share * own.part * own.bytes / max(plan.period_ns, 1e-9)
+        yield (
+            f"{own.part:.2f} sequences per request of {safe(trace.name)} go on at {own.target}: "
+            f"{format_bytes(int(own.bytes))} each, {every:.3g} GB/s"
+        )
+
+
+def _replica_line(plan: Plan, replica: Replica) -> str:
     moves = [
         move
         for trace in replica.lowered.traces
@@ -224,7 +246,7 @@ def _replica_line(replica: Replica) -> str:
     ]
     policy = f" for {replica.policy}" if replica.policy else ""
     return (
-        f"{policy}: {replica.share:.1%} of requests, {amount(replica.slots, 'slot')}, "
+        f"{policy}: {role_words(plan, replica)}, {amount(replica.slots, 'slot')}, "
         f"{amount(replica.lanes, 'sequence')}, {amount(len(moves), 'transfer')}, "
         f"{format_bytes(sum(m.size for m in moves))} moved"
     )
@@ -467,7 +489,7 @@ def launch_text(plan: Plan) -> str:
     lines: list[str] = []
     for number, replica in enumerate(plan.replicas):
         lines.append(
-            f"// replica {number}: {replica.share:.1%} of requests, {replica.slots} slots, "
+            f"// replica {number}: {role_words(plan, replica)}, {replica.slots} slots, "
             f"{replica.lanes} sequences"
         )
         lines += lowered_lines(replica.lowered)

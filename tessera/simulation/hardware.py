@@ -38,7 +38,7 @@ class Path:
     tax_ns: float = 0.0
     tax_ns_per_byte: float = 0.0
 
-    def end_ns(self, size: int) -> float:
+    def end_ns(self, size: float) -> float:
         """The time that a transfer of `size` bytes takes at each end."""
         return self.tax_ns + self.tax_ns_per_byte * size
 

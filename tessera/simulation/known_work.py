@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tessera.ir.plan.launch_program import DeviceProgram, LoweredTrace
-from tessera.ir.plan.plan import PlacedStep, Replica
+from tessera.ir.plan.plan import PlacedStep, PlannedHandOver, Replica
+from tessera.simulation.hand_over_work import with_hand_overs
 from tessera.simulation.hardware import Hardware
 from tessera.simulation.noise import Noise
 from tessera.simulation.work import RequestWork, StepTimes, WorkNode, request_work
@@ -24,7 +25,7 @@ class KnownWork:
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
         self._plain: dict[
-            tuple[int, int, int],
+            object,
             tuple[tuple[DeviceProgram, ...], tuple[PlacedStep, ...], RequestWork],
         ] = {}
 
@@ -34,25 +35,38 @@ class KnownWork:
         """The work of a request of every trace, on every replica."""
         return [
             {
-                lowered.trace: self._of(lowered, placed.steps, noise, replica.slots)
+                lowered.trace: self._of(
+                    lowered,
+                    placed.steps,
+                    noise,
+                    replica.slots,
+                    tuple(own for own in replica.hand_overs if own.trace == lowered.trace),
+                )
                 for placed, lowered in zip(replica.traces, replica.lowered.traces, strict=True)
             }
             for replica in replicas
         ]
 
     def _of(
-        self, lowered: LoweredTrace, steps: tuple[PlacedStep, ...], noise: Noise | None, slots: int
+        self,
+        lowered: LoweredTrace,
+        steps: tuple[PlacedStep, ...],
+        noise: Noise | None,
+        slots: int,
+        hand_overs: tuple[PlannedHandOver, ...],
     ) -> RequestWork:
-        key = id(lowered.programs), id(steps), slots
+        key = id(lowered.programs), id(steps), slots, hand_overs
         if key not in self._plain:
             plain = replace(lowered, gate=None)
             work = request_work(plain, _times(steps, None), self._hardware, slots)
+            work = with_hand_overs(work, hand_overs, self._hardware)
             self._plain[key] = lowered.programs, steps, work
         work = self._plain[key][2]
         if lowered.gate is not None:
             gates = [n for n, node in enumerate(work.nodes) if node.step == lowered.gate]
             if not gates:  # a step without time is left out unless it is a gate
-                return request_work(lowered, _times(steps, noise), self._hardware, slots)
+                work = request_work(lowered, _times(steps, noise), self._hardware, slots)
+                return with_hand_overs(work, hand_overs, self._hardware)
             work = replace(work, gate=gates[0])
         if noise is None:
             return work

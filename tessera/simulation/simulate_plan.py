@@ -133,8 +133,9 @@ def _complete(plan: Plan) -> Plan:
             error("TSR5060", "the plan has no traces, so there is nothing to follow")
         )
     for replica in plan.replicas:
-        if [own.trace for own in replica.lowered.traces] != list(range(len(plan.traces))):
-            message = "a replica has the programs of each trace once, in order"
+        served = [number for number in range(len(plan.traces)) if replica.serves(number) > 0]
+        if [own.trace for own in replica.lowered.traces] != served:
+            message = "a replica has the programs of each trace that it serves once, in order"
             hint = "the plan was changed: plan again with `tessc plan`"
             raise TesseraError(error("TSR4013", message, hint=hint))
     return plan

@@ -57,6 +57,7 @@ from tessera.ir.plan.plan import (
     PlanCapacity,
     PlanCard,
     PlanDevice,
+    PlannedHandOver,
     PlannedTrace,
     PlannedTransfer,
     PlanPath,
@@ -161,6 +162,7 @@ _ELSEWHERE = frozenset(
         "programs",
         "operations",
         "lowered",
+        "hand_overs",
         "text",
         "division",
         "step",
@@ -184,6 +186,7 @@ _LINES: dict[str, tuple[type[Any], str]] = {
     "baseline": (Baseline, ""),
     "step": (PlacedStep, "step"),
     "move": (PlannedTransfer, ""),
+    "hand_over": (PlannedHandOver, ""),
     "area": (Area, ""),
     "place": (Place, ""),
     "home": (Home, ""),
@@ -260,8 +263,10 @@ class _PlanBuilder(Transformer[Token, Plan]):
             traces=_those(LoweredTrace, given),
             landings=_those(Landing, given),
         )
-        traces = _those(PlacedTrace, given)
-        return self._known(keyword, Replica(**row, traces=traces, lowered=lowered))
+        traces, handed = _those(PlacedTrace, given), _those(PlannedHandOver, given)
+        return self._known(
+            keyword, Replica(**row, traces=traces, hand_overs=handed, lowered=lowered)
+        )
 
     def placement(self, keyword: Token, *given: object) -> PlacedTrace:
         return self._record(

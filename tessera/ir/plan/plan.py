@@ -180,6 +180,21 @@ class PlacedTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedHandOver:
+    """Sequences that the planner expects to go on in another replica.
+
+    After a request of `trace`, `part` sequences (the mean; a request may begin several) send
+    `bytes` each from a device of this replica to one of another.
+    """
+
+    trace: int
+    source: str
+    target: str
+    bytes: float
+    part: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
     """One copy of the model, and the share of requests that it serves.
 
@@ -197,6 +212,7 @@ class Replica:
     policy: str = ""
     shares: tuple[float, ...] = ()
     traces: tuple[PlacedTrace, ...]
+    hand_overs: tuple[PlannedHandOver, ...] = ()
     lowered: LoweredReplica
 
     def serves(self, trace: int) -> float:

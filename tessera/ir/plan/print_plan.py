@@ -45,6 +45,7 @@ NESTED = frozenset(
         "steps",
         "transfers",
         "lowered",
+        "hand_overs",
         "text",
         "division",
     )
@@ -58,7 +59,7 @@ def print_plan(plan: Plan) -> str:
 
 def version_of(plan: Plan) -> int:
     """The version of the format that has all that a plan needs."""
-    if any(replica.shares for replica in plan.replicas):
+    if any(replica.shares or replica.hand_overs for replica in plan.replicas):
         return ROLES_VERSION
     lowered = [replica.lowered for replica in plan.replicas]
     moves = (move for own in lowered for trace in own.traces for move in trace.transfers)
@@ -97,6 +98,8 @@ def replica_lines(replica: Replica, divisions: Sequence[Division]) -> Iterator[s
     yield f"{_record('replica', replica)} devices={devices}"
     for placed in replica.traces:
         yield from (f"  {line}" for line in _placed_lines(placed, divisions[placed.trace]))
+    for hand_over in replica.hand_overs:
+        yield "  " + _record("hand_over", hand_over)
     yield from (f"  {line}" for line in lowered_lines(replica.lowered))
 
 

@@ -87,6 +87,7 @@ def verify_plan(plan: Plan) -> Iterator[Flaw]:
     known = {device.name for device in plan.devices}
     for replica in plan.replicas:
         yield from _replica(replica, known, len(plan.traces))
+        yield from _hand_overs(replica, plan)
     yield from _shared_weights(plan)
     if _ranges_in(plan) > MOST_RANGES:
         yield Flaw(plan, f"a plan has at most {MOST_RANGES} byte ranges")
@@ -265,6 +266,23 @@ def _role(replica: Replica, traces: int) -> Iterator[Flaw]:
 
 def _numbered(traces: Sequence[int]) -> str:
     return ", ".join(map(str, traces)) or "none"
+
+
+def _hand_overs(replica: Replica, plan: Plan) -> Iterator[Flaw]:
+    """Check that hand-overs follow a request that is served here, and go to another replica."""
+    beside = [other for other in plan.replicas if other.policy == replica.policy]
+    others = {name for other in beside if other is not replica for name in other.lowered.devices}
+    joined = {(path.source, path.target) for path in plan.paths}
+    for hand_over in replica.hand_overs:
+        yield from _numbers(hand_over)
+        if replica.placed(hand_over.trace) is None:
+            yield Flaw(hand_over, f"the replica does not serve trace {hand_over.trace}")
+        if hand_over.source not in replica.lowered.devices:
+            yield Flaw(hand_over, f"there is no device `{hand_over.source}` in this replica")
+        if hand_over.target not in others:
+            yield Flaw(hand_over, f"no other replica has a device `{hand_over.target}`")
+        if (hand_over.source, hand_over.target) not in joined:
+            yield Flaw(hand_over, "no path joins the ends of the hand-over")
 
 
 def _placed(placed: PlacedTrace, devices: set[str]) -> Iterator[Flaw]:

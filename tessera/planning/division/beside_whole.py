@@ -70,7 +70,7 @@ def check_form(setting: PlanSetting) -> None:
         raise unusable_strategy(form)
 
 
-def unusable_strategy(form: Strategy) -> TesseraError:
+def unusable_strategy(form: Strategy, reason: str = "") -> TesseraError:
     """The error for a strategy that has no plan."""
-    headline = f"the strategy `{form}` has no plan here"
+    headline = f"the strategy `{form}` has no plan here" + (f": {reason}" if reason else "")
     return TesseraError(error("TSR3017", headline, hint=form.needs), exit_code=ExitCode.NO_PLAN)

@@ -31,8 +31,10 @@ def build_problem(
     *,
     slot_bytes: int | None = None,
     is_placed: bool = False,
+    are_apart: bool = False,
 ) -> Planning:
-    """The planning problem for a number of slots and sequences; `is_placed` as in `plan_problem`.
+    """The planning problem for a number of slots and sequences; `is_placed` and `are_apart` as in
+    `plan_problem`.
 
     If memory is short, the buffers of launch programs share bytes. The problem then counts
     `slot_bytes` wherever that is less than the separate buffers of a request.
@@ -60,6 +62,7 @@ def build_problem(
         slot_bytes=slot_bytes,
         host_bytes=_host_bytes(setting),
         is_placed=is_placed,
+        are_apart=are_apart,
     )
 
 

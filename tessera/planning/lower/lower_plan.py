@@ -85,7 +85,7 @@ class Lowering:
         known = tuple(number for number, steps in enumerate(placements) if steps is not None)
         steps_of = [steps for steps in placements if steps is not None]
         if len(known) < len(self._programs):
-            role = self._role(known).lower(
+            role = self.role(known).lower(
                 steps_of, slots=slots, lanes=lanes, roomy=roomy, hosts=hosts
             )
             return replace(
@@ -125,10 +125,10 @@ class Lowering:
         known = tuple(number for number, steps in enumerate(placements) if steps is not None)
         steps_of = [steps for steps in placements if steps is not None]
         if len(known) < len(self._programs):
-            return self._role(known).areas(steps_of, roomy)
+            return self.role(known).areas(steps_of, roomy)
         return self._layout(steps_of, roomy)[0]
 
-    def _role(self, traces: tuple[int, ...]) -> Lowering:
+    def role(self, traces: tuple[int, ...]) -> Lowering:
         """The lowering of some of the traces."""
         if traces not in self._roles:
             self._roles[traces] = Lowering(

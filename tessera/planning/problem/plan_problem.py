@@ -195,13 +195,15 @@ def problem_of_mix(
     slot_bytes: int | None = None,
     host_bytes: float = 0.0,
     is_placed: bool = False,
+    are_apart: bool = False,
 ) -> Planning:
     """The problem of traces that are served together.
 
     The private bytes of a request count buffer by buffer; with `slot_bytes`, they count as that
     many bytes on every device with work. `host_bytes` go to or come from the host, for all requests
     of the mix. `is_placed`: the steps have their devices already, so each is a task of its own, and
-    memory is counted from launch programs alone.
+    memory is counted from launch programs alone. `are_apart`: traces that share a state may have it
+    in different places, as in plans with roles.
     """
     lanes = slots if lanes is None else lanes
     offsets = [0]
@@ -231,7 +233,7 @@ def problem_of_mix(
     )
     if is_placed:
         return Planning(single, tuple(range(offsets[-1])), tuple(offsets[:-1]))
-    groups = groups_of_mix(parts)
+    groups = groups_of_mix(parts, are_apart=are_apart)
     return Planning(contract(single, groups), groups, tuple(offsets[:-1]))
 
 
@@ -240,10 +242,11 @@ def groups_of(graph: KernelGraph) -> tuple[int, ...]:
     return groups_of_mix((TracePart(name="", graph=graph, costs=Costs(())),))
 
 
-def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
+def groups_of_mix(parts: Sequence[TracePart], *, are_apart: bool = False) -> tuple[int, ...]:
     """The group of each step of all traces, numbered by first appearance.
 
-    Across traces, all steps that touch a state stay together if any of them writes it.
+    Across traces, all steps that touch a state stay together if any of them writes it, unless
+    traces `are_apart`.
     """
     total = sum(len(part.graph.nodes) for part in parts)
     together = networkx.empty_graph(total)
@@ -266,7 +269,7 @@ def groups_of_mix(parts: Sequence[TracePart]) -> tuple[int, ...]:
                 if access.kind is not AccessKind.READ:
                     written.add(key)
         first += len(part.graph.nodes)
-    if len(parts) > 1:
+    if len(parts) > 1 and not are_apart:
         for key in sorted(written & users.keys()):
             if key[0] in _CARRIED and len({_part_of(parts, s) for s in users[key]}) > 1:
                 networkx.add_path(together, users[key])

@@ -192,6 +192,9 @@ def overflows(plan: Plan) -> bool:
 # --- replicas ----------------------------------------------------------------------------------
 
 
+_Parts = tuple[tuple[int, ...] | None, ...]
+
+
 class KnownPrograms:
     """A cache of the launch programs of candidates and their memory.
 
@@ -242,7 +245,9 @@ class KnownPrograms:
                     share=part_plan.share,
                     slots=lowered.slots,
                     lanes=lowered.lanes,
+                    shares=part_plan.shares,
                     traces=self._placed(setting, planning, part_plan, parts),
+                    hand_overs=part_plan.hand_overs,
                     lowered=lowered,
                 )
             )
@@ -253,7 +258,7 @@ class KnownPrograms:
         setting: PlanSetting,
         planning: Planning,
         replica_plan: ReplicaPlan,
-        parts: tuple[tuple[int, ...], ...],
+        parts: _Parts,
     ) -> tuple[PlacedTrace, ...]:
         moved = _moves(setting, planning, replica_plan)
         return tuple(
@@ -265,6 +270,7 @@ class KnownPrograms:
             for index, (trace, costs, part) in enumerate(
                 zip(setting.traces, setting.costs, parts, strict=True)
             )
+            if part is not None
         )
 
     def _placed_steps(
@@ -282,26 +288,27 @@ class KnownPrograms:
 class _ReplicaShape:
     """The placement of a replica's steps: its devices, and a key independent of their names."""
 
-    def __init__(
-        self, setting: PlanSetting, parts: tuple[tuple[int, ...], ...], roomy: Collection[str]
-    ) -> None:
+    def __init__(self, setting: PlanSetting, parts: _Parts, roomy: Collection[str]) -> None:
         self._parts = parts
         self._names = [device.name for device in setting.machine.devices]
-        order = tuple(dict.fromkeys(device for part in parts for device in part))
+        order = tuple(dict.fromkeys(device for part in parts for device in part or ()))
         number = {device: at for at, device in enumerate(order)}
         self.devices = tuple(self._names[device] for device in order)
         cards = setting.machine.cards
         nodes = [cards[setting.machine.devices[device].card].node for device in order]
         self.hosts = dict(zip(self.devices, nodes, strict=True))
         self.key = (
-            tuple(tuple(number[device] for device in part) for part in parts),
+            tuple(part and tuple(number[device] for device in part) for part in parts),
             tuple(name in roomy for name in self.devices),
             tuple(nodes.index(node) for node in nodes),
         )
 
-    def placements(self) -> list[list[str]]:
-        """The device of each step, trace by trace."""
-        return [[self._names[device] for device in part] for part in self._parts]
+    def placements(self) -> list[list[str] | None]:
+        """The device of each step, trace by trace; None for a trace that is not served."""
+        return [
+            None if part is None else [self._names[device] for device in part]
+            for part in self._parts
+        ]
 
 
 def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredReplica:
@@ -336,13 +343,12 @@ def rename_devices(lowered: LoweredReplica, names: dict[str, str]) -> LoweredRep
     )
 
 
-def split_placement(
-    setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan
-) -> tuple[tuple[int, ...], ...]:
-    """The device of each step, trace by trace."""
-    return tuple(
-        planning.expand_part(replica_plan.placement, part) for part in range(len(setting.traces))
-    )
+def split_placement(setting: PlanSetting, planning: Planning, replica_plan: ReplicaPlan) -> _Parts:
+    """The device of each step, trace by trace; None for a trace that is not served."""
+    traces, part = range(len(setting.traces)), replica_plan.part
+    if part is not None:
+        return tuple(part.steps_of(n) if n in part.traces else None for n in traces)
+    return tuple(planning.expand_part(replica_plan.placement, number) for number in traces)
 
 
 def _step(
@@ -368,7 +374,13 @@ def _moves(
 ) -> tuple[tuple[PlannedTransfer, ...], ...]:
     """The transfers that the planner expects, by the trace of the producing step."""
     names = [device.name for device in setting.machine.devices]
-    trace_of = _trace_of_tasks(setting, planning)
+    part, served = replica_plan.part, tuple(range(len(setting.traces)))
+    if part is not None:
+        planning, served = part.planning, part.traces
+    traces = [trace for trace in served for _ in setting.traces[trace].graph.nodes]
+    trace_of: dict[int, int] = {}  # that of its first step
+    for task, trace in zip(planning.task_of, traces, strict=True):
+        trace_of.setdefault(task, trace)
     moves_of: list[list[PlannedTransfer]] = [[] for _ in setting.traces]
     for index, source, target in transfers_of(planning.problem, replica_plan.placement):
         tensor = planning.problem.tensors[index]
@@ -381,13 +393,3 @@ def _moves(
             )
         )
     return tuple(tuple(moves) for moves in moves_of)
-
-
-def _trace_of_tasks(setting: PlanSetting, planning: Planning) -> dict[int, int]:
-    """The trace of each task: that of its first step."""
-    counts = [len(trace.graph.nodes) for trace in setting.traces]
-    traces = [index for index, count in enumerate(counts) for _ in range(count)]
-    trace_of: dict[int, int] = {}
-    for task, trace in zip(planning.task_of, traces, strict=True):
-        trace_of.setdefault(task, trace)
-    return trace_of

@@ -21,7 +21,7 @@ number of requests on a device, and for whether its neighbours compute. Without 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.ir.plan.costs import Costs, Duration, MeasuredTogether
@@ -29,8 +29,11 @@ from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.program.program import Program, Role
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.prices.adjust_costs import Crowd, beside_neighbours, in_crowds
-from tessera.planning.problem.problem import INFINITY, Problem, contract
-from tessera.planning.search.candidates import Candidate, candidate_of, with_rates
+from tessera.planning.problem.limits import ENDLESS
+from tessera.planning.problem.problem import INFINITY, Problem, SharedLoad, contract
+from tessera.planning.roles.role_candidate import shared_again
+from tessera.planning.roles.shares import trace_problems
+from tessera.planning.search.candidates import Candidate, ReplicaPlan, candidate_of, with_rates
 from tessera.planning.search.plans import Choice, first_of_names
 from tessera.planning.search.solve import lower_bound
 
@@ -153,11 +156,15 @@ def _at(
     # The slowdown by copies is part of the crowds: the same for all slices of the card.
     wires = tuple(replace(wire, end_ns_per_byte=0.0) for wire in detail.problem.wires)
     problem = contract(replace(detail.problem, tasks=tasks, wires=wires), detail.groups)
-    parts = with_rates(problem, [replica.placement for replica in candidate.replicas])
+    if candidate.roles is not None:
+        candidate = shared_again(problem, candidate, ENDLESS)
+    else:
+        parts = with_rates(problem, [replica.placement for replica in candidate.replicas])
+        candidate = candidate_of(problem, candidate.name, parts)
     return Settled(
         setting=replace(setting, costs=costs),
         attempt=replace(attempt, planning=replace(planning, problem=problem)),
-        candidate=candidate_of(problem, candidate.name, parts),
+        candidate=candidate,
         shares=tuple(shares),
     )
 
@@ -253,10 +260,26 @@ def _drawn(machine: Machine, problem: Problem, candidate: Candidate) -> tuple[fl
     moving = [0.0] * len(machine.devices)
     for load in problem.shared:
         for replica in candidate.replicas:
-            for ns, place in zip(load.ns, replica.placement, strict=True):
+            for ns, place in _moving(problem, load, replica):
                 if place in load.devices:
-                    moving[place] += ns * replica.share / candidate.period_ns
+                    moving[place] += ns / candidate.period_ns
     return _shares(machine, moving)
+
+
+def _moving(
+    problem: Problem, load: SharedLoad, replica: ReplicaPlan
+) -> Iterator[tuple[float, int]]:
+    """Memory traffic of a replica's tasks per request of the plan, and their devices."""
+    part = replica.part
+    if part is None:
+        rows = zip(load.ns, replica.placement, strict=True)
+        yield from ((ns * replica.share, place) for ns, place in rows)
+        return
+    for trace, own in enumerate(trace_problems(problem)):
+        if trace in part.traces:
+            ns_of = next(other.ns for other in own.shared if other.name == load.name)
+            for ns, place in zip(ns_of, part.steps_of(trace), strict=True):
+                yield ns * replica.shares[trace], place
 
 
 def _shares(machine: Machine, moving: Sequence[float]) -> tuple[float, ...]:

@@ -72,13 +72,13 @@ def draws(
     return drawn
 
 
-def steps_of(promise: Promise) -> Iterator[tuple[int, float, PlacedStep]]:
-    """Every step with the number of its replica, and its runs per request there."""
+def steps_of(promise: Promise) -> Iterator[tuple[int, int, float, PlacedStep]]:
+    """Every step with the numbers of its replica and trace, and its runs per request there."""
     for number, replica in enumerate(promise.simulated.replicas):
         for placed in replica.traces:
             share = promise.setting.traces[placed.trace].planned.share
             for step in placed.steps:
-                yield number, share, step
+                yield number, placed.trace, share, step
 
 
 # --- what limits a plan --------------------------------------------------------------------------
@@ -89,9 +89,10 @@ def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Float
     replicas = promise.simulated.replicas
     more: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
     own: list[dict[tuple[str, str, float], float]] = [defaultdict(float) for _ in replicas]
-    for number, share, step in steps_of(promise):
+    for number, trace, share, step in steps_of(promise):
         ns, alone_ns, _ = step.times_ns
-        more[step.device][step.name, step.error] += replicas[number].share * share * ns
+        served = promise.simulated.replicas[number].serves(trace)
+        more[step.device][step.name, step.error] += served * share * ns
         own[number][step.name, step.device, step.error] += share * alone_ns
     latency = _latency(own, promise.chosen.latency_ns, errors)
     if objective.is_of_one_request:
@@ -282,8 +283,9 @@ def _whole_error(promise: Promise) -> float:
 
 
 def splits(promise: Promise) -> bool:
-    """Whether a request runs on several devices."""
-    return any(len(replica.lowered.devices) > 1 for replica in promise.simulated.replicas)
+    """Whether a request runs on several devices, or the requests of a sequence do."""
+    replicas = promise.simulated.replicas
+    return any(len(replica.lowered.devices) > 1 or replica.shares for replica in replicas)
 
 
 def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, str], ...]:
@@ -291,7 +293,7 @@ def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, s
     influence: dict[tuple[str, str], float] = {}
     for promise in promises:
         errors = error_draws(promise.setting)
-        for _, _, step in steps_of(promise):
+        for _, _, _, step in steps_of(promise):
             key = step.name, step.device
             if step.error > 0 and key not in influence:
                 influence[key] = abs(_correlation(errors.normals(*key), outcomes))

@@ -104,13 +104,16 @@ def promises(
 
 
 def _key(candidate: Candidate) -> object:
-    return tuple((replica.placement, replica.share) for replica in candidate.replicas)
+    return tuple((r.placement, r.share, r.shares) for r in candidate.replicas)
 
 
 def _transfers(attempt: Attempt, candidate: Candidate) -> int:
     """Number of transfers of a candidate; few are quick to simulate, and rule others out."""
     problem = attempt.planning.problem
-    return sum(len(transfers_of(problem, replica.placement)) for replica in candidate.replicas)
+    return sum(
+        len(transfers_of(problem if own.part is None else own.part.planning.problem, own.placement))
+        for own in candidate.replicas
+    )
 
 
 def best_promise(
@@ -201,7 +204,11 @@ def promise(
     shared = (limit.ns for limit in candidate.limits if limit.kind is LimitKind.MEMORY)
     period = max((simulation.period_ns, *shared))
     latency = trial.alone(replicas)
-    limits = _limits(candidate, attempt, replicas, latency)
+    slots_ns = max(
+        (latency if candidate.roles is None else trial.alone((own,))) * own.share / own.slots
+        for own in replicas
+    )
+    limits = _limits(candidate, attempt, replicas, slots_ns)
     if period > PAYS * limits[0].ns:
         limits = (Limit(LimitKind.WAITING, "", period), *limits)
     simulated = replace(
@@ -229,12 +236,11 @@ def promise(
 
 
 def _limits(
-    candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], latency_ns: float
+    candidate: Candidate, attempt: Attempt, replicas: Sequence[Replica], slots_ns: float
 ) -> tuple[Limit, ...]:
     """The limits of the period, largest first, with the current slots and sequences."""
-    slots, lanes = replicas[0].slots, replicas[0].lanes
-    share = max(replica.share for replica in replicas)
-    now = [Limit(LimitKind.SLOTS, "", latency_ns * share / slots)]
+    lanes = replicas[0].lanes
+    now = [Limit(LimitKind.SLOTS, "", slots_ns)]
     for limit in candidate.limits:
         match limit.kind:
             case LimitKind.SLOTS:

@@ -13,22 +13,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from typing import TYPE_CHECKING
 
 from tessera.ir.objectives import HOUR_NS, Objective, PlanFigures
 from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.planning.problem.problem import INFINITY, Measure, Placement, Problem, measure
 from tessera.planning.search.schedule import request_times
 
+if TYPE_CHECKING:
+    from tessera.ir.plan.plan import PlannedHandOver
+    from tessera.planning.problem.role_parts import RoleMix, RolePart
+
 Parts = tuple[tuple[Placement, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlan:
-    """One copy of the model: its placement, and the share of requests it serves."""
+    """One copy of the model: its placement, and the share of requests it serves.
+
+    In a plan with roles, `shares` has the share of each trace's requests, `part` the traces that it
+    serves, whose tasks `placement` places, and `hand_overs` the sequences that go on elsewhere.
+    """
 
     placement: Placement
     share: float
     measure: Measure
+    shares: tuple[float, ...] = ()
+    part: RolePart | None = None
+    hand_overs: tuple[PlannedHandOver, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +48,7 @@ class Candidate:
     """A way to serve requests. Memory is per room.
 
     `limits` are the loads and floors of the period, largest first: a faster plan has to relieve the
-    first.
+    first. `roles` are what a plan with roles was made of.
     """
 
     name: str
@@ -46,6 +58,7 @@ class Candidate:
     usd_per_request: float
     memory: tuple[int, ...]
     limits: tuple[Limit, ...] = ()
+    roles: RoleMix | None = None
 
     def value(self, objective: Objective) -> float:
         """The value that the objective minimises."""
@@ -85,7 +98,7 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
     memory = tuple(
         map(sum, zip(*(measured_part.memory for measured_part in measured), strict=True))
     )
-    limits = _loads(problem, replicas)
+    limits = loads_of_all(problem, replicas)
     runs = max((limit.ns for limit in limits), default=0.0) < INFINITY and all(
         used <= room.bytes for used, room in zip(memory, problem.rooms, strict=True)
     )
@@ -95,17 +108,21 @@ def candidate_of(problem: Problem, name: str, parts: Parts) -> Candidate:
         limits += floors
     limits.sort(key=lambda limit: -limit.ns)
     period = limits[0].ns if runs and limits else 0.0 if runs else INFINITY
-    used = {device for placement, _ in parts for device in placement}
-    price = sum(r.usd_per_hour for r in problem.rooms if used & set(r.devices))
     return Candidate(
         name=name,
         replicas=replicas,
         period_ns=period,
         latency_ns=latency,
-        usd_per_request=period * price / HOUR_NS,
+        usd_per_request=period * price_of(problem, replicas) / HOUR_NS,
         memory=memory,
         limits=tuple(limits),
     )
+
+
+def price_of(problem: Problem, replicas: Sequence[ReplicaPlan]) -> float:
+    """Dollars per hour of the cards that replicas use."""
+    used = {device for replica in replicas for device in replica.placement}
+    return sum(room.usd_per_hour for room in problem.rooms if used & set(room.devices))
 
 
 def splits_requests(candidate: Candidate) -> bool:
@@ -140,7 +157,8 @@ def slots_needed(candidate: Candidate) -> int:
     return max(1, ceil(candidate.latency_ns * share / busiest - 1e-9))
 
 
-def _loads(problem: Problem, replicas: tuple[ReplicaPlan, ...]) -> list[Limit]:
+def loads_of_all(problem: Problem, replicas: Sequence[ReplicaPlan]) -> list[Limit]:
+    """The load of every resource, over all replicas."""
     return [
         Limit(kind, name, sum(replica.measure.loads[index] * replica.share for replica in replicas))
         for index, (kind, name) in enumerate(problem.resources())

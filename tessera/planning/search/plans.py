@@ -94,7 +94,7 @@ def fastest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Sea
         ):
             return Searched(candidates=candidates, bound=least, ended=Ending.GAP)
     if many:
-        bound = _least_period(problem, watch)
+        bound = least_period(problem, watch)
         copies = most_replicas(problem)
         for number in (count for count in _part_counts(problem) if count <= copies):
             candidates += _copies(problem, search.within(watch), number)
@@ -209,7 +209,7 @@ def cheapest(problem: Problem, search: PlanSearch, usual: list[Candidate]) -> Se
     ended = Ending.GAP
     watch = watch_for(search.options.seconds, search.should_stop)
     for part, price in subset_problems(problem):
-        floor = price * _least_period(part, watch)
+        floor = price * least_period(part, watch)
         bound = min(bound, floor)
         if floor >= least or watch.over():
             ended = watch.over() or ended
@@ -234,12 +234,12 @@ def least_of(problem: Problem, objective: Objective, watch: SearchWatch) -> floa
 def _least(problem: Problem, figure: Figure, watch: SearchWatch) -> float:
     match figure:
         case Figure.PERIOD:
-            return _least_period(problem, watch)
+            return least_period(problem, watch)
         case Figure.LATENCY:
             return bound_of_requests(problem)
         case Figure.MONEY:
             return min(
-                (price * _least_period(part, watch) for part, price in subset_problems(problem)),
+                (price * least_period(part, watch) for part, price in subset_problems(problem)),
                 default=INFINITY,
             )
 
@@ -255,7 +255,7 @@ def _value(objective: Objective, least: Mapping[Figure, float]) -> float:
     )
 
 
-def _least_period(problem: Problem, watch: SearchWatch) -> float:
+def least_period(problem: Problem, watch: SearchWatch) -> float:
     """A lower bound of the period; with many devices, the bound by types."""
     if watch.over():
         return spread_bound(problem)
@@ -368,7 +368,8 @@ def rank(candidates: Iterable[Candidate], objective: Objective) -> tuple[Candida
     ranked = sorted(usable, key=lambda candidate: candidate.value(objective))
     seen: dict[object, Candidate] = {}
     for candidate in ranked:
-        seen.setdefault(tuple((r.placement, r.share) for r in candidate.replicas), candidate)
+        key = tuple((r.placement, r.share, r.shares) for r in candidate.replicas)
+        seen.setdefault(key, candidate)
     return tuple(seen.values())
 
 

@@ -179,20 +179,32 @@ def _runs_within(
 
 
 class PhaseStrategy(Strategy):
-    """Each trace on a device of its own."""
+    """Each trace on devices of its own. For a rate, `planning.roles` finds it."""
 
     word = "phase"
     needs = "it puts each of several traces on a GPU of its own"
 
     def placements(self, problem: Problem) -> Iterator[Placement]:
-        """Every way to give each trace a device."""
-        phases = list(dict.fromkeys(task.phase for task in problem.tasks))
-        devices = _representatives(problem, len(phases))
-        if len(phases) < 2 or len(devices) ** len(phases) > 4096:
-            return
-        for chosen in itertools.product(devices, repeat=len(phases)):
-            where = dict(zip(phases, chosen, strict=True))
-            yield tuple(where[task.phase] for task in problem.tasks)
+        """Every way to give each trace a device; none if traces share a state."""
+        if problem.detail is not None:
+            traces: dict[int, int] = {}
+            for task, group in zip(
+                problem.detail.problem.tasks, problem.detail.groups, strict=True
+            ):
+                if traces.setdefault(group, task.trace) != task.trace:
+                    return
+        yield from _by_trace(problem)
+
+
+def _by_trace(problem: Problem) -> Iterator[Placement]:
+    """Every way to give each trace a device; tasks of several traces go with the first."""
+    phases = list(dict.fromkeys(task.phase for task in problem.tasks))
+    devices = _representatives(problem, len(phases))
+    if len(phases) < 2 or len(devices) ** len(phases) > 4096:
+        return
+    for chosen in itertools.permutations(devices, len(phases)):
+        where = dict(zip(phases, chosen, strict=True))
+        yield tuple(where[task.phase] for task in problem.tasks)
 
 
 def _representatives(problem: Problem, most: int) -> list[int]:
@@ -221,6 +233,14 @@ class AttentionStrategy(Strategy):
             )
 
 
+class RolesStrategy(Strategy):
+    """Replicas that serve some traces of a mix only; `planning.roles` finds them."""
+
+    word = "roles"
+    needs = "it needs several traces, and two GPUs of which each serves other shares of them"
+    in_fleets = False
+
+
 class TensorParallel(Strategy):
     """Steps in equal parts over equal GPUs; fleets price it by tables of measured times."""
 
@@ -244,8 +264,9 @@ class KernelStrategy(Strategy):
     word = "kernel"
 
     def placements(self, problem: Problem) -> Iterator[Placement]:
-        """Tasks in the order of how much they gain, each to the best device with time left."""
-
+        """Tasks in the order of how much they gain, each to the best device with time left; and by
+        trace."""
+        yield from _by_trace(problem)
         if not all(task.allowed() for task in problem.tasks):
             return
 
@@ -264,7 +285,7 @@ class KernelStrategy(Strategy):
 
 SINGLE, DP, LAYERS = Single(), DataParallel(), Layers()
 PHASE, ATTENTION, KERNEL = PhaseStrategy(), AttentionStrategy(), KernelStrategy()
-TENSOR, PARTS = TensorParallel(), PartsStrategy()
+ROLES, TENSOR, PARTS = RolesStrategy(), TensorParallel(), PartsStrategy()
 PLAN_STRATEGIES = Strategy.every()
 FLEET_STRATEGIES = tuple(strategy for strategy in Strategy.every() if strategy.in_fleets)
 

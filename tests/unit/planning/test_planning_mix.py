@@ -135,10 +135,13 @@ def test_phases_are_a_strategy(tmp_path: Path) -> None:
     names = (str(tmp_path / "prefill.ptx"), str(tmp_path / "decode.ptx"))
     found = plan(names, PlanOptions(gpus="2xl40s", strategy="phase")).plan
     assert proved(found)
-    devices = [{step.device for step in one.steps} for one in found.replicas[0].traces]
-    assert devices in ([{"l40s-0"}, {"l40s-1"}], [{"l40s-1"}, {"l40s-0"}])
-    weights = [a for a in found.replicas[0].lowered.areas if a.kind is AreaKind.WEIGHTS]
+    placed = [
+        (one.trace, step.device) for r in found.replicas for one in r.traces for step in one.steps
+    ]
+    assert {*placed} in ({(0, "l40s-0"), (1, "l40s-1")}, {(0, "l40s-1"), (1, "l40s-0")})
+    weights = [a for r in found.replicas for a in r.lowered.areas if a.kind is AreaKind.WEIGHTS]
     assert sorted(area.bytes for area in weights) == [2 * MEGA, 2 * MEGA]
+    assert not any(replica.hand_overs for replica in found.replicas)
 
 
 def test_pins_may_name_their_trace(files: tuple[str, str]) -> None:

@@ -26,6 +26,7 @@ from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.progress import StageProgress
 from tessera.passes.checker.check_plan import check_plan
+from tessera.planning import choose_best as gathering
 from tessera.planning import find_plan as planning_search
 from tessera.planning import make_plan, refusals
 from tessera.planning.given import options as planning_options
@@ -326,7 +327,7 @@ def test_a_time_limit_too_short_for_any_search(
 
 
 def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = planning_search.choose
+    real = gathering.choose
 
     def interrupted(*arguments: Any, **rest: Any) -> Any:
         assert not rest["should_stop"]()
@@ -334,7 +335,7 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert rest["should_stop"]()
         return real(*arguments, **rest)
 
-    monkeypatch.setattr(planning_search, "choose", interrupted)
+    monkeypatch.setattr(gathering, "choose", interrupted)
     target = tmp_path / "p.tsp"
     before = signal.getsignal(signal.SIGINT)
     outcome = tessc("plan", str(TRACES / "dit.ptx"), "--gpus", PAIR, "-o", str(target))
@@ -378,14 +379,14 @@ def test_all_searches_share_one_deadline(monkeypatch: pytest.MonkeyPatch) -> Non
     now = [100.0]
     monkeypatch.setattr(planning_options.time, "perf_counter", lambda: now[0])
     given: list[float | None] = []
-    real = planning_search.choose
+    real = gathering.choose
 
     def slow(problem: Any, objective: str, options: Any, **rest: Any) -> Any:
         given.append(options.seconds)
         now[0] += 4.0
         return real(problem, objective, replace(options, seconds=None), **rest)
 
-    monkeypatch.setattr(planning_search, "choose", slow)
+    monkeypatch.setattr(gathering, "choose", slow)
     found = plan(MLP, PlanOptions(gpus=PAIR, seconds=5.0), Watch())
     assert found.plan.replicas
     assert given[:2] == [5.0, 1.0]

@@ -29,7 +29,7 @@ STEP_NS = {84: 1.0e6, 48: 0.9e6}
 
 @pytest.fixture(scope="module")
 def phased(tmp_path_factory: pytest.TempPathFactory) -> PlanReport:
-    """Two traces, each on its slice."""
+    """Two traces in one replica, each on its slice."""
     folder = tmp_path_factory.mktemp("turns")
     first = plan(MLP, PlanOptions(gpus="h200"), compare=False).plan
     rows = [
@@ -52,9 +52,10 @@ def phased(tmp_path_factory: pytest.TempPathFactory) -> PlanReport:
     for name in ("prompt", "answer"):
         traces.append(str(folder / f"{name}.ptx"))
         shutil.copy(MLP, traces[-1])
+    (folder / "apart.txt").write_text("prompt:*=h200-0.0\nanswer:*=h200-0.1\n")
     options = PlanOptions(
         gpus="h200:84sm,h200:48sm",
-        strategy="phase",
+        placement=str(folder / "apart.txt"),
         slots=2,
         profiles=(str(folder / "times.json"),),
     )
