@@ -1,0 +1,254 @@
+"""The 40 cells: what no plan beats, what today's forms of plans reach, what the planner reaches.
+
+    python -m benchmarks.gain.program run [--as today|now] [--only WORDS] [--seconds 3600]
+    python -m benchmarks.gain.program small [--cases 500]
+    python -m benchmarks.gain.program show
+
+`run` fills in a row per cell (`cells`); rows that are there are kept. `--as today` was run once,
+before the planner was changed for these cells; `--as now` is the planner of this commit. Both have
+the best rate of every form, with the batch, and seconds of the processor. Rates of texts are those
+of `tessc fleet`, which searches batches and, with a limit, simulates requests; those of images are
+of `tessc plan`, simulated. `program` is the linear program (`relaxation`) by the same times:
+
+- `alone`: a GPU has whole sequences, and reads their prompts: data parallel;
+- `roles`: prompts may be read elsewhere, and states handed over;
+- `same_batch`: steps of a sequence may run anywhere, in batches no larger than today's best form;
+- `all`: in every batch that memory and the limit allow.
+
+GPUs of texts are busy for at most 95% of the time, as `tessc fleet` has it; with a limit, one
+request in a hundred may miss it. `small` compares the program with the best of all plans of small
+random cases (`enumerated`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.common import Row, arguments, machine, write
+from benchmarks.gain.cells import CELLS, LINK, STEPS, TABLED, Cell
+from benchmarks.gain.enumerated import best_plan, random_case
+from benchmarks.gain.inputs import image_model, served_of
+from benchmarks.gain.relaxation import Allowed, Most, Served, most
+from benchmarks.gain.steps import IMAGE_BATCHES, traces_of
+from tessera.diagnostics import TesseraError
+from tessera.driver.fleet.capacity import BUSY
+from tessera.driver.fleet.choose_units import FleetChoice
+from tessera.driver.fleet.make_fleet import fleet, offered_for, priced_model
+from tessera.driver.fleet.offered import offered_by_list
+from tessera.driver.fleet.options import FleetOptions
+from tessera.driver.plan import PlanOptions, PlanReport, plan
+from tessera.driver.serve.measures import Slo
+
+KEPT = 0.99
+"""Share of the requests that keep a limit."""
+TODAY = ("data parallel", "phase", "layers", "attention")
+NEAR, GAIN = 0.95, 1.10
+
+
+def run_cell(cell: Cell, row: Row, key: str) -> None:
+    """Fill in what a row lacks."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for name, text in traces_of(cell).items():
+            path = Path(folder) / f"{name}.ptx"
+            path.write_text(text)
+            paths.append(str(path))
+        begun = time.process_time()
+        served = (_text if cell.is_text else _images)(cell, paths, row, key)
+        row[key] |= {"processor_s": round(time.process_time() - begun, 1)}
+        row[key] |= {"commit": machine()["commit"]}
+    if "program" not in row:
+        begun = time.process_time()
+        row["program"] = _program(cell, served(), row["today"])
+        row["program"]["processor_s"] = round(time.process_time() - begun, 1)
+
+
+def _text(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Served]:
+    tpot = None if cell.tpot_ms is None else cell.tpot_ms * 1e6
+    options = FleetOptions(
+        gpus=cell.gpus,
+        link=LINK,
+        tokens=(cell.prompt, cell.answer),
+        slo=Slo(tpot_ns=tpot),
+        demand=cell.demand,
+    )
+    try:
+        report = fleet(paths, options)
+    except TesseraError as refused:
+        row[key] = {"forms": {}, "refused": str(refused.diagnostics[0].headline)}
+        offered = offered_for(options)
+        model = priced_model(paths, options, offered)[0]
+    else:
+        row[key] = {"forms": {rival.name: _form(cell, rival) for rival in report.rivals}}
+        row[key] |= {"answer": _form(cell, report.chosen)}
+        offered, model = report.offered, report.model
+    return lambda: served_of(
+        model, offered, (cell.prompt, cell.answer - 1.0), tpot, cell.demand and cell.demand / BUSY
+    )
+
+
+def _form(cell: Cell, choice: FleetChoice) -> Row | None:
+    """What a form gives: requests per second, or dollars per hour for a demand."""
+    if not choice.units:
+        return None
+    units = [(c.way.strategy, c.way.names, n, c.rows, c.way.lanes) for c, n in choice.units]
+    batch = max(rows for *_, rows, _ in units)
+    figure = choice.usd_per_hour if cell.demand else choice.rate
+    names = [f"{n} x {name}, {how} {rows}x{lanes}" for how, name, n, rows, lanes in units]
+    return {"figure": figure, "batch": batch, "units": names}
+
+
+def _images(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Served]:
+    reports: list[PlanReport] = []
+    forms: dict[str, Row] = {}
+    batches = IMAGE_BATCHES[: len(paths)]
+    for path, batch in zip(paths, batches, strict=True):
+        report = plan(path, PlanOptions(gpus=cell.gpus, link=LINK), compare=False)
+        reports.append(report)
+        periods = {b.name: b.period_ns for b in report.plan.baselines}
+        periods["this plan"] = report.plan.period_ns
+        for name, period in periods.items():
+            rate = batch * 1e9 / period / STEPS
+            if rate > forms.get(name, {"figure": 0.0})["figure"]:
+                forms[name] = {"figure": rate, "batch": batch, "units": [report.plan.strategy]}
+    row[key] = {"answer": forms.pop("this plan"), "forms": forms}
+
+    def served() -> Served:
+        offered = offered_by_list(cell.gpus, None, {}, LINK)
+        first = reports[0].setting
+        model = image_model(
+            [report.setting.traces[0] for report in reports],
+            [report.setting.costs[0] for report in reports],
+            first.machine,
+            batches,
+        )
+        return served_of(model, offered, (0, float(STEPS)))
+
+    return served
+
+
+def _program(cell: Cell, served: Served, today: Row) -> Row:
+    best = today_best(cell, today)
+    asked = {
+        "alone": Allowed(roles=False, spread=False),
+        "roles": Allowed(spread=False),
+        "all": Allowed(),
+    }
+    if best is not None:
+        asked["same_batch"] = Allowed(batch=best[1]["batch"])
+    return {name: _figure(cell, most(served, allowed)) for name, allowed in asked.items()}
+
+
+def _figure(cell: Cell, bound: Most | None) -> float | None:
+    if bound is None:
+        return None
+    if cell.demand:
+        return bound.usd
+    kept = KEPT if cell.tpot_ms else 1.0
+    return bound.rate / kept * (BUSY if cell.is_text else 1.0)
+
+
+def today_best(cell: Cell, row: Row) -> tuple[str, Row] | None:
+    """The best of the forms that people use without a search."""
+    forms = {n: f for n, f in row["forms"].items() if f and (n in TODAY or not cell.is_text)}
+    forms = {n: f for n, f in forms.items() if n not in ("kernel", "parts")}
+    turn = -1.0 if cell.demand else 1.0
+    return max(forms.items(), key=lambda item: turn * item[1]["figure"], default=None)
+
+
+# --- small cases --------------------------------------------------------------------------------
+
+
+def small_cases(count: int) -> Row:
+    """How the program compares with the best of all plans."""
+    ratios = []
+    below: list[int] = []
+    for seed in range(count):
+        served = random_case(seed)
+        best, bound = best_plan(served), most(served)
+        rate = 0.0 if bound is None else bound.rate
+        if rate < best:
+            below.append(seed)
+        if best:
+            ratios.append(rate / best)
+    ratios.sort()
+    return {
+        "cases": count,
+        "with_a_plan": len(ratios),
+        "below_the_best_plan": below,
+        "within_10_percent": sum(ratio <= 1.1 for ratio in ratios),
+        "median": ratios[len(ratios) // 2],
+        "p90": ratios[len(ratios) * 9 // 10],
+    }
+
+
+# --- what is shown ------------------------------------------------------------------------------
+
+
+def show(data: Mapping[str, Row]) -> None:
+    """Print a line per cell and the sums."""
+    near, gained, rows = 0, 0, 0
+    print(f"{'cell':48} {'today':>8} {'form':13} {'alone':>7} {'roles':>7} {'all':>7} {'now':>7}")
+    for cell in CELLS:
+        row = data["cells"].get(cell.name)
+        if not row or "program" not in row:
+            continue
+        rows += 1
+        best = today_best(cell, row["today"])
+        program, now = row["program"], (row.get("now") or {}).get("answer")
+        shown = [program["alone"], program["roles"], program["all"], now and now["figure"]]
+        texts = ["-" if x is None else f"{x:.2f}" for x in shown]
+        form, figure = ("-", None) if best is None else (best[0], best[1]["figure"])
+        tail = ""
+        if now and program["all"]:
+            part = now["figure"] / program["all"]
+            near += (1 / part if cell.demand else part) >= NEAR
+            if figure:
+                gain = now["figure"] / figure
+                gained += (1 / gain if cell.demand else gain) >= GAIN
+                tail = f"{gain:.2f} of today, {part:.2f} of the program"
+        print(
+            f"{cell.name:48} {'-' if figure is None else f'{figure:.2f}':>8} {form:13} "
+            + " ".join(f"{text:>7}" for text in texts),
+            tail,
+            f"(issue: {TABLED[cell.name]})" if cell.name in TABLED else "",
+        )
+    print(f"{rows} cells; {near} within 5% of the program, {gained} above today's forms by 10%")
+
+
+def main() -> None:
+    parser = arguments(__doc__, "gain_program.json")
+    parser.add_argument("what", choices=("run", "small", "show"))
+    parser.add_argument("--as", dest="key", choices=("today", "now"), default="now")
+    parser.add_argument("--only", default="", help="cells whose name has these words")
+    parser.add_argument("--again", action="store_true", help="rows that are there, too")
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--cases", type=int, default=500)
+    given = parser.parse_args()
+    data = json.loads(given.output.read_text()) if given.output.exists() else {"cells": {}}
+    if given.what == "show":
+        show(data)
+        return
+    if given.what == "small":
+        data["small"] = small_cases(given.cases)
+        write(data, given.output)
+        return
+    begun = time.monotonic()
+    for cell in CELLS:
+        row = data["cells"].setdefault(cell.name, {})
+        if given.only not in cell.name or (given.key in row and not given.again):
+            continue
+        if time.monotonic() - begun > given.seconds:
+            break
+        run_cell(cell, row, given.key)
+        print(cell.name, json.dumps(row), flush=True)
+        data["machine"] = machine()
+        write(data, given.output)
+
+
+if __name__ == "__main__":
+    main()
