@@ -38,7 +38,6 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.fleet.capacity import BUSY
 from tessera.driver.fleet.choose_units import FleetChoice
 from tessera.driver.fleet.make_fleet import fleet, offered_for, priced_model
-from tessera.driver.fleet.offered import offered_by_list
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.driver.serve.measures import Slo
@@ -118,7 +117,7 @@ def _images(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Se
     row[key] = {"answer": forms.pop("this plan"), "forms": forms}
 
     def served() -> Served:
-        offered = offered_by_list(cell.gpus, None, {}, LINK)
+        offered = offered_for(FleetOptions(gpus=cell.gpus, link=LINK, tokens=(1, 1)))
         first = reports[0].setting
         model = image_model(
             [report.setting.traces[0] for report in reports],
