@@ -118,6 +118,7 @@ PLANNING = (
 )
 PREDICTION = (
     Run("prediction.tables"),
+    Run("prediction.all_reduce", (Need.TABLES,)),
     Run(f"prediction.fit_durations {RESULTS}/h200_rows.jsonl.xz --folds family rows"),
     Run("prediction.direction"),
     Run("prediction.simulated_cpu --scale 2"),

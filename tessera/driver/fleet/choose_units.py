@@ -50,6 +50,12 @@ class FleetChoice:
         return self.hands_over or any(c.way.strategy != SINGLE for c, _ in self.units)
 
     @property
+    def doubt(self) -> float:
+        """The part by which its rate may be lower, beside the error of all times."""
+        rates = [(n * c.rate, c.way.doubt) for c, n in self.units]
+        return sum(rate * doubt for rate, doubt in rates) / (sum(r for r, _ in rates) or 1.0)
+
+    @property
     def hands_over(self) -> bool:
         """Whether units have roles, so that sequences are handed over."""
         return any(c.way.role is not EngineRole.BOTH for c, _ in self.units)
@@ -146,12 +152,13 @@ class UnitChooser:
     def simplest(self, capacities: Sequence[Capacity], shared: bool = True) -> FleetChoice:
         """The simplest of the mixes that are as good as the best, within the error of the times."""
         alone = [c for c in capacities if c.way.strategy == SINGLE]
-        sets = [sort(own) for own in (alone, capacities) for sort in (_whole, _pooled, list)]
+        sure = [c for c in capacities if not c.way.doubt]
+        sets = [sort(own) for own in (alone, sure, capacities) for sort in (_whole, _pooled, list)]
         made = [self.best("this mix", own) for own in sets if own]
         made += [self.best("this mix", capacities, shared=True)] if shared else []
         able = [choice for choice in made if choice.units]
         return next(
-            (c for c in able if all(self.gain(other, c) < NOISE for other in able)), made[-1]
+            (c for c in able if all(self.gain(o, c) < NOISE + o.doubt for o in able)), made[-1]
         )
 
 
@@ -207,7 +214,10 @@ def rival_choices(
 ) -> list[FleetChoice]:
     """The alternatives with these GPUs; `whys` says why a strategy may have no way."""
     whole = _whole(capacities)
-    rows = [chooser.best("data parallel", [c for c in whole if c.way.strategy == SINGLE])]
+    single = [c for c in whole if c.way.strategy == SINGLE]
+    rows = [chooser.best("data parallel", single)]
+    if not single:
+        rows = [replace(rows[0], why="no GPU holds the model by itself")]
     for strategy in SPLITS:
         if strategy in strategies:
             own = [c for c in whole if c.way.strategy == strategy]

@@ -3,10 +3,10 @@
 In: a `ServedModel`, what is offered, a workload. Out: `UnitWay`s of all strategies, over all groups
 of GPUs that are worth trying: one GPU, two to eight of a kind, pairs of kinds.
 
-Tensor parallelism cuts every product in parts over GPUs of one kind. It is a coarse baseline, where
-tables have both the products in parts and the sums over all GPUs (all-reduce): products have a part
-of their columns, attention a part of its heads, experts are cut inside; what is left (norms and the
-like) every GPU does in full. Two sums per attention, of as many elements as the step's tokens have.
+Tensor parallelism cuts every product in parts over GPUs of one kind. It is a coarse baseline:
+products have a part of their columns, attention a part of its heads, experts are cut inside; what
+is left (norms and the like) every GPU does in full. Two sums over all GPUs (all-reduce) per
+attention, of as many elements as the step's tokens have: as measured, or by a model of the link.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ from tessera.driver.fleet.ways import (
     places_of_all,
 )
 from tessera.driver.fleet.workload import Workload
-from tessera.frontend.machine.collectives import all_reduce_ns
-from tessera.frontend.machine.tables import INSTALL, extra_is_missing
+from tessera.frontend.machine.collectives import (
+    SumTime,
+    all_reduce_ns,
+    host_link,
+    modelled_all_reduce,
+)
+from tessera.frontend.machine.gpus import NETWORK_LATENCY_NS, LinkKind
 from tessera.ir.plan.tables import TableKind, WorkShape
 from tessera.ir.program.program import LibraryCall, Role
 from tessera.planning.prices.merge_tables import table_ns
@@ -74,17 +79,8 @@ def why_none(search: WaySearch) -> dict[str, str]:
     if len(kinds) < 2:
         for strategy in (ATTENTION, KERNEL):
             reasons[strategy] = "it takes two kinds of GPUs"
-    summed = [
-        kind.label
-        for kind in kinds
-        if any(all_reduce_ns(kind.gpu.key, n, 1.0) is not None for n in SAME_SIZES)
-    ]
     if all(kind.most < 2 for kind in kinds):
         reasons[TENSOR] = "it takes two GPUs of a kind"
-    elif not summed:
-        reasons[TENSOR] = "no table has sums over several of these GPUs"
-        if extra_is_missing():
-            reasons[TENSOR] += f"; more tables: {INSTALL}"
     return {name: reason for name, reason in reasons.items() if reason}
 
 
@@ -155,14 +151,16 @@ _SUMS = 2  # per layer: after attention, and after the feed-forward part
 def tensor_way(
     model: ServedModel, offered: Offered, kind: int, count: int, work: Workload
 ) -> UnitWay | None:
-    """The way over `count` GPUs; None if a table lacks a time, or the model does not fit."""
+    """The way over `count` GPUs; None if sizes do not divide, or the model does not fit."""
     points: list[list[tuple[float, Taken]]] = [[], []]
+    doubt = 0.0
     for step in model.steps:
-        ns = _step_ns(step, offered, kind, count, work)
-        if ns is None:
+        taken = _step_ns(step, offered, kind, count, work)
+        if taken is None:
             return None
         size = step.rows if step.is_decode else step.rows * step.tokens
-        points[0 if step.is_decode else 1].append((float(size), Taken(ns, (ns,))))
+        points[0 if step.is_decode else 1].append((float(size), Taken(taken.ns, (taken.ns,))))
+        doubt = max(doubt, taken.error)
     gpu = offered.kinds[kind].gpu
     weights = sum(model.weight_bytes.values())
     free = (gpu.memory_bytes - RESERVED_BYTES) * count - 1.05 * weights
@@ -172,6 +170,7 @@ def tensor_way(
     if free <= 0 or rows < 1:
         return None
     per_token = sum(model.token_bytes.values())
+    modelled = f"sums over the GPUs by a model, which may take {doubt:.0%} more"
     return UnitWay(
         strategy="",
         gpus=(),
@@ -182,13 +181,15 @@ def tensor_way(
         rows=min(rows, model.decode[-1].rows),
         cache_tokens=int(free / per_token) if per_token else 1 << 40,
         widest=1.0 / count,
-        note="sums over the GPUs as measured in one host",
+        doubt=doubt / (1 + doubt),
+        note=modelled if doubt else "sums over the GPUs as measured in one host",
     )
 
 
 def _step_ns(
     step: ModelStep, offered: Offered, kind: int, count: int, work: Workload
-) -> float | None:
+) -> SumTime | None:
+    """The time of a step with its sums, and by which part it may be longer for them."""
     gpu = offered.kinds[kind].gpu
     scale = work.context / step.context if step.is_decode else 1.0
     total, layers = 0.0, 0
@@ -213,9 +214,28 @@ def _step_ns(
         total += ns * (scale if attends else 1.0)
     if not layers or not hidden:
         return None
-    elements = step.rows * step.tokens * hidden
-    each = all_reduce_ns(gpu.key, count, elements)
-    return None if each is None else total + _SUMS * layers * each
+    each = _sum_time(offered, kind, count, step.rows * step.tokens * hidden)
+    sums = _SUMS * layers * each.ns
+    return SumTime(total + sums, sums * each.error / (total + sums))
+
+
+def _sum_time(offered: Offered, kind: int, count: int, elements: float) -> SumTime:
+    """A sum over GPUs of one host: as measured, or by the model of its link.
+
+    The link is NVLink where GPUs have it, or PCIe, and the slower one that a machine file says.
+    """
+    gpu = offered.kinds[kind].gpu
+    link = host_link(gpu)
+    pair = offered.devices(kind, 2) if offered.kinds[kind].node else []
+    between = (k for k in offered.machine.links if [k.source, k.target] == pair)
+    slower = next((k for k in between if k.bytes_per_second < link.port(gpu)), None)
+    if slower is not None:
+        name = "pcie" if slower.latency_ns < NETWORK_LATENCY_NS else "network"
+        link = LinkKind(name, slower.bytes_per_second, slower.latency_ns)
+    ns = all_reduce_ns(gpu.key, count, elements) if slower is None else None
+    if ns is not None:
+        return SumTime(ns, 0.0)
+    return modelled_all_reduce(gpu, link, count, elements)
 
 
 def _part(shape: WorkShape, count: int) -> WorkShape | None:

@@ -44,7 +44,7 @@ def verdict_of(
         lines.append(f"{_split_words(chosen)}: without that, {plain.why}")
     best = max(rivals, key=lambda row: chooser.gain(row, chosen) if row.units else -inf)
     gain = chooser.gain(best, chosen) if best.units else 0.0
-    if 0 < gain < NOISE and best.splits:
+    if 0 < gain < NOISE + best.doubt and best.splits:
         lines.append(
             f"`{best.name}` {what} by {gain:.1%} by the figures, which is within the error of the "
             "times: this mix is as good and simpler"

@@ -88,8 +88,8 @@ class UnitWay:
     `gpus` counts them by kind. `lanes` batches are under way side by side, each with up to `rows`
     sequences and caches for `cache_tokens` tokens. In a pool (`role`), it only reads prompts or
     only makes answers; `handed` is the slowest hand-over from or to another unit, and `widest` the
-    largest part of a sequence's cache on one of its GPUs. `engines` are what a serving system
-    starts for it.
+    largest part of a sequence's cache on one of its GPUs. Its rate may be lower by the part
+    `doubt`, beside the error of all times. `engines` are what a serving system starts for it.
     """
 
     strategy: str
@@ -104,6 +104,7 @@ class UnitWay:
     role: EngineRole = EngineRole.BOTH
     handed: HandOverTime = NO_HAND_OVER
     widest: float = 1.0
+    doubt: float = 0.0
     note: str = ""
     engines: tuple[UnitEngine, ...] = ()
 

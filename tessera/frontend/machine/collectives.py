@@ -1,20 +1,29 @@
-"""Measured times of sums over GPUs of one kind in one host (all-reduce), from the extra `tables`.
+"""Times of sums over GPUs of one kind in one host (all-reduce): measured, or by a model.
 
 In: a kind of GPU, the number of GPUs, the number of 16-bit elements. Out: ns, interpolated linearly
-between the two nearest rows; None if it was not measured. Source: `custom_allreduce_perf` of
-`aiconfigurator_core`, whose `message_size` counts elements.
+between the two nearest rows of the extra `tables`; None if it was not measured. Source:
+`custom_allreduce_perf` of `aiconfigurator_core`, whose `message_size` counts elements.
+
+The model (`modelled_all_reduce`) has the two ways of kernels, and a ring above 8 MiB. Over NVLink
+each GPU reads from all others at once: all of the sum (one shot), or its own part, which the others
+then read (two shots). Over PCIe GPUs share what their host has, so that more GPUs have less of it.
+Over a network it is a ring. The constants were chosen by looking at the rows of the extra;
+`benchmarks/prediction/all_reduce.py` compares both and gives the errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
+from tessera.frontend.machine.gpus import LinkKind, parse_link
 from tessera.frontend.machine.tables import FRAMEWORK, extra_is_missing, system_of
+from tessera.ir.plan.machine import Gpu
 
 _OTHER_PACKAGE = "aiconfigurator_core"
 _FILE = "custom_allreduce_perf.parquet"
@@ -33,6 +42,40 @@ def all_reduce_ns(gpu: str, count: int, elements: float) -> float | None:
             return first + (second - first) * (elements - low) / (high - low)
     size, ns = points[-1]
     return ns * elements / size
+
+
+@dataclass(frozen=True, slots=True)
+class SumTime:
+    """The time of a sum. Nine of ten true times are within the factor `1 + error`, either way."""
+
+    ns: float
+    error: float
+
+
+_USED = 0.65
+"""Share of a link's bandwidth that sums use."""
+_RING_BYTES = 8 << 20
+_NVLINK_ERROR, _PCIE_ERROR, _NETWORK_ERROR = 0.55, 1.7, 2.0
+"""By `benchmarks/results/all_reduce.json`; nothing was measured over networks."""
+
+
+def host_link(gpu: Gpu) -> LinkKind:
+    """The link between GPUs of one host: NVLink if there is one, or PCIe."""
+    return parse_link("nvlink" if gpu.nvlink_bandwidth else "pcie")
+
+
+def modelled_all_reduce(gpu: Gpu, link: LinkKind, count: int, elements: float) -> SumTime:
+    """The time of a sum of `elements` elements of 16 bits over `count` GPUs."""
+    size, rate, latency = 2.0 * elements, _USED * link.port(gpu) / 1e9, link.latency_ns
+    ring = 2 * (count - 1) / count * size / rate
+    if link.name == "nvlink":
+        if size >= _RING_BYTES:
+            return SumTime(12 * latency + ring, _NVLINK_ERROR)
+        one_shot = 2.5 * latency + (count - 1) * size / rate
+        return SumTime(min(one_shot, 5 * latency + ring), _NVLINK_ERROR)
+    if link.name.startswith("pcie"):
+        return SumTime(0.63 * count * latency + ring * count / 2, _PCIE_ERROR)
+    return SumTime(2 * (count - 1) * latency + ring, _NETWORK_ERROR)
 
 
 @cache

@@ -92,6 +92,20 @@ def test_a_simple_answer_is_taken_where_it_is_as_good(served: FleetReport) -> No
     assert simple
 
 
+def test_tensor_parallelism_needs_no_tables_and_has_a_bar(served: FleetReport) -> None:
+    tensor = [c for c in served.capacities if c.way.strategy == "tensor"]
+    assert {c.way.names for c in tensor} == {"2xa100", "2xl40s"}
+    assert all(0 < c.way.doubt < 1 for c in tensor)
+    plain = next(c for c in served.capacities if c.way.names == "a100" and not c.way.doubt)
+    cut = next(c for c in tensor if c.way.gpus[0] and c.way.role is EngineRole.BOTH)
+    chooser = UnitChooser(served.offered, LINKS, None)
+    for gain in (0.5, 2.0):
+        ahead = 1 + gain * (NOISE + cut.way.doubt)
+        better = replace(cut, rate=2 * plain.rate * ahead)
+        chosen = chooser.simplest([plain, better], shared=False)
+        assert chosen.splits == (gain > 1)
+
+
 def test_units_take_their_requests_and_hand_over_in_time(served: FleetReport) -> None:
     """Pools followed together: every request once, its answer after its cache has arrived."""
     ways = {c.way.role: c for c in served.capacities if c.way.strategy == "single"}
