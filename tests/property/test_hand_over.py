@@ -12,11 +12,11 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, RowPlace, StatePortion
-from tessera.ir.plan.launch_program import Queue, Queued, Receive, Send
+from tessera.ir.plan.launch_program import DeviceProgram, Queue, Queued, Receive, Send
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
-from tessera.passes.checker.check_hand_over import check_hand_over
+from tessera.passes.checker.check_hand_over import HandOverChecker
 from tessera.planning.lower import hand_over as maker
 from tessera.planning.lower.hand_over import Current, HandOverMaker, held_states
 from tessera.simulation.hand_over import hand_over_ns
@@ -57,9 +57,8 @@ class Case:
             raise
 
     def check(self, made: HandOver) -> list[str]:
-        found = check_hand_over(
-            made, self.replicas, self.programs, self.graphs, self.moved, self.axis
-        )
+        checker = HandOverChecker(self.replicas, self.programs, self.graphs)
+        found = checker.check(made, self.moved, self.axis)
         return [diagnostic.code for diagnostic in found]
 
     def read_in_rows(self, traces: tuple[int, ...]) -> dict[str, set[int]]:
@@ -194,7 +193,7 @@ def _mutant(rng: random.Random, made: HandOver) -> tuple[str, HandOver]:
     return kind, replace(made, transfers=tuple(transfers))
 
 
-def _edited(made: HandOver, kind: str, rng: random.Random) -> Iterator[object]:
+def _edited(made: HandOver, kind: str, rng: random.Random) -> Iterator[DeviceProgram]:
     programs = list(made.programs)
     kinds = {"not sent": Send, "not received": Receive}
     number = rng.choice(

@@ -63,6 +63,7 @@ class CudaBackend(LaneStates):
         cuda: CudaOptions | None = None,
         driver: Driver | None = None,
     ) -> None:
+        super().__init__()
         self.replica = replica = CudaReplica(model, options, cuda, driver)
         self.model = model
         self.driver = replica.driver
@@ -372,6 +373,7 @@ class CudaBackend(LaneStates):
         if self.is_released is None:
             self.is_released = self._is_quiet()
             if self.is_released:
+                self._end_moving()
                 self._arrivals.close()
                 self.replica.release()
 

@@ -23,7 +23,7 @@ from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, StateTransfer
 from tessera.ir.plan.plan import hosts_of
-from tessera.passes.checker.check_hand_over import check_hand_over
+from tessera.passes.checker.check_hand_over import HandOverChecker
 from tessera.planning.lower.hand_over import HandOverMaker
 
 
@@ -81,6 +81,7 @@ class _RunningMove:
         self._lock = threading.Lock()
         self._left = 3
         self._problem: tuple[MoveEnd, BaseException] | None = None
+        self._released: list[MoveEnd] = []
         self._holds = [
             LaneHold(end.lane, self._go_on, partial(self._failed, end)) for end in self._ends
         ]
@@ -113,11 +114,11 @@ class _RunningMove:
         try:
             if begun and self._problem is None:
                 for transfer in self._made.transfers:
-                    self._carry(transfer)
+                    self._carry(transfer, is_last=transfer is self._made.transfers[-1])
         except BaseException as problem:
             self._problem = self._problem or (self._ends[0], problem)
-        for end, hold in zip(self._ends, self._holds, strict=True):
-            end.dispatcher.release(hold)
+        for end in self._ends:
+            self._release(end)
         if not begun:
             return
         if self._problem is None:
@@ -131,7 +132,13 @@ class _RunningMove:
             is_closed = isinstance(cause, TesseraError) and not isinstance(cause, ServiceFault)
             handle.set_exception(cause if is_closed else HandOverFault(cause, end.replica, numbers))
 
-    def _carry(self, transfer: StateTransfer) -> None:
+    def _release(self, end: MoveEnd) -> None:
+        """Let a lane go on, once."""
+        if end not in self._released:
+            self._released.append(end)
+            end.dispatcher.release(self._holds[self._ends.index(end)])
+
+    def _carry(self, transfer: StateTransfer, *, is_last: bool) -> None:
         """Bring the bytes of a transfer from one end to the other."""
         source, target = self._ends
         taken = [(p.state, [(a, a + n) for a, _, n in p.spans]) for p in transfer.portions]
@@ -147,6 +154,8 @@ class _RunningMove:
                 content = here.read_parts(source.lane, transfer.source, taken)
             except BaseException as problem:
                 self._break(source, problem)
+            if is_last:
+                self._release(source)
             try:
                 there.write_parts(target.lane, transfer.target, put, content)
             except BaseException as problem:
@@ -164,7 +173,7 @@ class Mover:
 
     def __init__(self, opened: OpenPlan) -> None:
         self._opened = opened
-        self._maker: HandOverMaker | None = None
+        self._makers: tuple[HandOverMaker, HandOverChecker] | None = None
         self._ordering = threading.Lock()
 
     def start(
@@ -184,13 +193,12 @@ class Mover:
     def _make(
         self, source: int, target: int, moved: Sequence[MovedSequence], token_axis: int
     ) -> HandOver:
-        opened = self._opened
-        lowered = [replica.lowered for replica in opened.replicas]
-        if self._maker is None:
-            hosts = hosts_of(opened.plan)
-            self._maker = HandOverMaker(lowered, opened.programs, opened.graphs, hosts)
-        made = self._maker.make(source, target, moved, token_axis)
-        wrong = check_hand_over(made, lowered, opened.programs, opened.graphs, moved, token_axis)
+        if self._makers is None:
+            opened = self._opened
+            known = [r.lowered for r in opened.replicas], opened.programs, opened.graphs
+            self._makers = HandOverMaker(*known, hosts_of(opened.plan)), HandOverChecker(*known)
+        made = self._makers[0].make(source, target, moved, token_axis)
+        wrong = self._makers[1].check(made, moved, token_axis)
         if wrong:
             raise TesseraError(wrong)
         return made

@@ -9,10 +9,11 @@ source and writes them into rows of a lane of the target. The programs have a `S
 queue of the device that a transfer leaves, and a `Receive` on the in queue of the device that it
 reaches; both may be one device, if both replicas are on it.
 
-A hand-over takes its turn in both lanes. It begins when every request before it is done in either,
-and later requests of both begin when it is done. Until then the sequences belong to the source,
-from then on to the target, whose rows nothing else has had since before the first byte left. If a
-hand-over fails, what it has written counts for nothing.
+A hand-over takes its turn in both lanes. It begins when every request before it is done in either.
+Later requests of the source begin when its last byte has been read, those of the target when it is
+done. Until then the sequences belong to the source, from then on to the target, whose rows nothing
+else has had since before the first byte left. If a hand-over fails, what it has written counts for
+nothing.
 """
 
 from __future__ import annotations

@@ -30,18 +30,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tessera.diagnostics import Diagnostic
-from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, MovedSpan, StateTransfer
 from tessera.ir.plan.launch_program import (
-    AreaKind,
     DeviceProgram,
     LoweredReplica,
     Queue,
     Receive,
     Send,
 )
-from tessera.ir.program.program import Buffer, Program, Role
+from tessera.ir.program.program import Program
 from tessera.passes.checker.bytes import (
     NOTHING,
     Array,
@@ -49,13 +47,17 @@ from tessera.passes.checker.bytes import (
     join,
     minus,
     ranges_of,
-    region_ranges,
     text,
 )
 from tessera.passes.checker.findings import Findings
-
-_Held = tuple[Buffer, dict[str, Array]]
-"""A state, and the bytes of it that each device has between requests."""
+from tessera.passes.checker.handed_states import (
+    HeldBytes,
+    SharedState,
+    first_reads,
+    read_in_row,
+    row_bytes,
+    states_held,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,71 +69,75 @@ class _MovedRow:
     end: int
 
 
-def check_hand_over(
-    made: HandOver,
-    replicas: Sequence[LoweredReplica],
-    programs: Sequence[Program],
-    graphs: Sequence[KernelGraph],
-    moved: Sequence[MovedSequence],
-    token_axis: int = 0,
-) -> tuple[Diagnostic, ...]:
-    """The faults of a hand-over of these sequences; empty if it is proved right."""
-    findings = Findings()
-    if not all(0 <= number < len(replicas) for number in (made.source, made.target)):
-        findings.add("TSR4001", f"there is no replica {made.source} or {made.target}")
-        return findings.result()
-    source, target = replicas[made.source], replicas[made.target]
-    _check_programs(made, source, target, findings)
-    _check_owners(moved, findings)
-    here, there = _held(source, programs), _held(target, programs)
-    carried: dict[str, list[tuple[StateTransfer, tuple[MovedSpan, ...]]]] = {}
-    for transfer in made.transfers:
-        for portion in transfer.portions:
-            carried.setdefault(portion.state, []).append((transfer, portion.spans))
-    for name in carried.keys() - (here.keys() & there.keys()):
-        findings.add("TSR4001", f"`{name}` is no state of both replicas")
-    if findings.count:
-        return findings.result()
-    reads = [_first_reads(*pair) for pair in zip(programs, graphs, strict=True)]
-    served = {trace.trace for trace in target.traces}
-    done: set[object] = set()
-    for name, held in there.items():
-        rows = [of_row for of in reads if (of_row := _in_row(of.get(name), held[0])) is not None]
-        own = [reads[trace].get(name) for trace in served]
-        needed = join([r for of in own if (r := _in_row(of, held[0])) is not None])
-        live = join(rows)
-        # States of equal layers are alike: equal arguments have been judged already.
-        moves = carried.get(name, [])
-        key = _form(here.get(name), held, live, needed, moves)
-        if key in done:
-            continue
-        done.add(key)
-        if name not in here:
-            if len(needed):
-                findings.add(
-                    "TSR4007", f"`{name}` does not come along: the source has no such state"
-                )
-            continue
-        if any(_has_words(program, name) for program in programs) and moves:
-            findings.add("TSR4011", f"`{name}` holds addresses, and is handed over")
-        _check_state(name, here[name], held, live, needed, moved, token_axis, moves, findings)
-    return findings.result()
+_Carried = list[tuple[StateTransfer, tuple[MovedSpan, ...]]]
+"""What transfers carry of one state."""
 
 
-def _form(here: _Held | None, there: _Held, *facts: object) -> object:
-    parts: list[object] = []
-    for held in (here, there):
-        if held is not None:
-            parts += [held[0].bytes, held[0].shape]
-            parts += [(device, ranges.tobytes()) for device, ranges in held[1].items()]
-    for fact in facts:
-        if isinstance(fact, np.ndarray):
-            parts.append(fact.tobytes())
-        elif isinstance(fact, list):
-            parts.append(
-                tuple((transfer.source, transfer.target, spans) for transfer, spans in fact)
-            )
-    return tuple(parts)
+class HandOverChecker:
+    """Checks hand-overs between replicas of a plan; what does not depend on rows is found once."""
+
+    def __init__(
+        self,
+        replicas: Sequence[LoweredReplica],
+        programs: Sequence[Program],
+        graphs: Sequence[KernelGraph],
+    ) -> None:
+        self._replicas = tuple(replicas)
+        self._held = [states_held(replica, programs) for replica in replicas]
+        self._reads = [first_reads(*pair) for pair in zip(programs, graphs, strict=True)]
+        self._words = {
+            program.buffers[table.buffer].name
+            for program in programs
+            for table in program.pointer_tables
+        }
+        self._known: dict[tuple[int, int], list[tuple[SharedState, object]]] = {}
+
+    def check(
+        self, made: HandOver, moved: Sequence[MovedSequence], token_axis: int = 0
+    ) -> tuple[Diagnostic, ...]:
+        """The faults of a hand-over of these sequences; empty if it is proved right."""
+        findings = Findings()
+        if not all(0 <= number < len(self._replicas) for number in (made.source, made.target)):
+            findings.add("TSR4001", f"there is no replica {made.source} or {made.target}")
+            return findings.result()
+        source, target = self._replicas[made.source], self._replicas[made.target]
+        _check_programs(made, source, target, findings)
+        _check_owners(moved, findings)
+        here, there = self._held[made.source], self._held[made.target]
+        carried: dict[str, _Carried] = {}
+        for transfer in made.transfers:
+            for portion in transfer.portions:
+                carried.setdefault(portion.state, []).append((transfer, portion.spans))
+        for name in carried.keys() - (here.keys() & there.keys()):
+            findings.add("TSR4001", f"`{name}` is no state of both replicas")
+        if findings.count:
+            return findings.result()
+        done: set[object] = set()
+        for state, form in self._states(made.source, made.target):
+            moves = carried.get(state.name, [])
+            # States of equal layers are alike: equal arguments have been judged already.
+            key = form, tuple((own.source, own.target, spans) for own, spans in moves)
+            if key not in done:
+                done.add(key)
+                _check_state(state, moved, token_axis, moves, findings)
+        return findings.result()
+
+    def _states(self, source: int, target: int) -> list[tuple[SharedState, object]]:
+        if (source, target) not in self._known:
+            served = {trace.trace for trace in self._replicas[target].traces}
+            states = []
+            for name, held in self._held[target].items():
+                rows = {
+                    number: row
+                    for number, reads in enumerate(self._reads)
+                    if (row := read_in_row(reads.get(name), held[0])) is not None
+                }
+                needed = join([row for number, row in rows.items() if number in served])
+                live = join(list(rows.values()))
+                here = self._held[source].get(name)
+                states.append(SharedState(name, here, held, live, needed, name in self._words))
+            self._known[source, target] = [(state, state.form) for state in states]
+        return self._known[source, target]
 
 
 # --- operations and owners -----------------------------------------------------------------------
@@ -216,18 +222,22 @@ def _check_owners(moved: Sequence[MovedSequence], findings: Findings) -> None:
 
 
 def _check_state(
-    name: str,
-    source: _Held,
-    target: _Held,
-    live: Array,
-    needed: Array,
+    state: SharedState,
     moved: Sequence[MovedSequence],
     token_axis: int,
-    carried: Sequence[tuple[StateTransfer, tuple[MovedSpan, ...]]],
+    carried: _Carried,
     findings: Findings,
 ) -> None:
+    name, source, target = state.name, state.source, state.target
+    live, needed = state.live, state.needed
+    if source is None:
+        if len(needed):
+            findings.add("TSR4007", f"`{name}` does not come along: the source has no such state")
+        return
+    if state.has_words and carried:
+        findings.add("TSR4011", f"`{name}` holds addresses, and is handed over")
     shapes = source[0].shape or (), target[0].shape or ()
-    if not shapes[0] or shapes[0][1:] != shapes[1][1:] or _row_bytes(source) != _row_bytes(target):
+    if not shapes[0] or shapes[0][1:] != shapes[1][1:] or row_bytes(source) != row_bytes(target):
         if len(live):
             findings.add("TSR4013", f"rows of `{name}` differ: {shapes[0]} and {shapes[1]}")
         return
@@ -238,7 +248,7 @@ def _check_state(
             "TSR4001", f"`{name}` has {counts[0]} and {counts[1]} rows, and not all of these"
         )
         return
-    size = _row_bytes(source)
+    size = row_bytes(source)
     written: dict[str, list[Array]] = {device: [] for device in target[1]}
     for transfer, given in carried:
         spans = np.array(given, np.int64).reshape(-1, 3)
@@ -264,24 +274,26 @@ def _check_state(
                 np.stack([starts[:, 1], starts[:, 1:].sum(axis=1)], axis=1)
             )
     held = join(list(source[1].values()))
+    whole = {size: live}
+    for end in {row.end for row in rows}:
+        whole.setdefault(end, common(live, ranges_of([(0, end)])))
+    wanted = join([whole[row.end] + row.there * size for row in rows])
     for device, current in target[1].items():
         parts = written[device]
         arrived = join(parts)
         if sum(_amount(part) for part in parts) != _amount(arrived):
             findings.add("TSR4006", f"bytes of `{name}` arrive more than once on `{device}`")
-        for row in rows:
-            base = row.there * size
-            span = ranges_of([(base, base + row.end)])
-            idle = minus(common(arrived, span), live + base)
-            if len(idle):
-                findings.add(
-                    "TSR4014", f"bytes {text(idle)} of `{name}` travel, and no step reads them"
-                )
-            away = minus(common(common(live + base, span), current), arrived)
-            has = common(held, ranges_of([(row.here * size, row.here * size + row.end)]))
-            owed = join(
-                [common(away, needed + base), common(away, has + (row.there - row.here) * size)]
+        idle = minus(arrived, wanted)
+        if len(idle):
+            findings.add(
+                "TSR4014", f"bytes {text(idle)} of `{name}` travel, and no step reads them"
             )
+        away = minus(common(wanted, current), arrived)
+        for row in rows if len(away) else ():
+            base, start = row.there * size, row.here * size
+            has = common(held, ranges_of([(start, start + row.end)])) + (base - start)
+            lost = common(away, ranges_of([(base, base + row.end)]))
+            owed = join([common(lost, needed + base), common(lost, has)])
             if len(owed):
                 findings.add(
                     "TSR4007",
@@ -306,8 +318,10 @@ def _is_in_place(spans: Array, rows: Sequence[_MovedRow], size: int) -> bool:
     return True
 
 
-def _rows(source: _Held, moved: Sequence[MovedSequence], token_axis: int) -> Iterator[_MovedRow]:
-    size, shape = _row_bytes(source), source[0].shape or ()
+def _rows(
+    source: HeldBytes, moved: Sequence[MovedSequence], token_axis: int
+) -> Iterator[_MovedRow]:
+    size, shape = row_bytes(source), source[0].shape or ()
     in_tokens = len(shape) > 1 and shape[1] == token_axis > 0
     for own in moved:
         for number, (here, there) in enumerate(zip(own.source.rows, own.target.rows, strict=True)):
@@ -318,77 +332,9 @@ def _rows(source: _Held, moved: Sequence[MovedSequence], token_axis: int) -> Ite
             yield _MovedRow(here, there, end)
 
 
-def _held(replica: LoweredReplica, programs: Sequence[Program]) -> dict[str, _Held]:
-    """The states of a replica: their buffers, and what each device has of them."""
-    homes: dict[tuple[int, int], dict[str, Array]] = {}
-    for home in replica.homes:
-        homes.setdefault((home.trace, int(home.buffer)), {})[home.device] = ranges_of(home.bytes)
-    states: dict[str, _Held] = {}
-    for place in replica.places:
-        buffer = programs[place.trace].buffers[place.buffer]
-        if place.kind is AreaKind.LANE and buffer.role is Role.STATE:
-            own = homes.get((place.trace, int(place.buffer)), {})
-            anywhere = minus(ranges_of([place.held(buffer.bytes)]), join(list(own.values())))
-            current = join([anywhere, own.get(place.device, NOTHING)])
-            states.setdefault(buffer.name, (buffer, {}))[1][place.device] = current
-    return states
-
-
-def _first_reads(program: Program, graph: KernelGraph) -> dict[str, tuple[Buffer, Array]]:
-    """The bytes of states that a request may read as it finds them, with the buffer of each."""
-    reads: dict[int, list[Array]] = {}
-    covered: dict[int, Array] = {}
-    for node in graph.nodes:
-        certain: dict[int, list[Array]] = {}
-        for access in node.accesses:
-            buffer = program.buffers[access.buffer]
-            if buffer.role is not Role.STATE:
-                continue
-            number = int(access.buffer)
-            ranges = region_ranges(access.region, buffer.bytes)
-            if access.kind.reads:
-                fresh = minus(ranges, covered.get(number, NOTHING))
-                reads.setdefault(number, []).append(fresh)
-            if access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST:
-                certain.setdefault(number, []).append(ranges)
-        for number, parts in certain.items():
-            covered[number] = join([covered.get(number, NOTHING), *parts])
-    return {
-        program.buffers[number].name: (program.buffers[number], join(parts))
-        for number, parts in reads.items()
-    }
-
-
-def _in_row(reads: tuple[Buffer, Array] | None, held: Buffer) -> Array | None:
-    """The bytes of a row that are read in some row of a state; None if none is."""
-    if reads is None or not len(reads[1]):
-        return None
-    buffer, ranges = reads
-    count = (held.shape or (1,))[0]
-    size = held.bytes // count
-    if (buffer.shape or ())[1:] != (held.shape or ())[1:]:
-        return ranges_of([(0, size)])
-    parts = []
-    for start, end in ranges.tolist():
-        if end - start >= size:
-            return ranges_of([(0, size)])
-        row = start // size * size
-        parts.append((start - row, min(end - row, size)))
-        parts.append((0, end - row - size))
-    return ranges_of([pair for pair in parts if pair[0] < pair[1]])
-
-
-def _row_bytes(held: _Held) -> int:
-    return held[0].bytes // (held[0].shape or (1,))[0]
-
-
 def _ranges(starts: Array, sizes: Array) -> Array:
     return join([np.stack([starts, starts + sizes], axis=1)])
 
 
 def _amount(ranges: Array) -> int:
     return int((ranges[:, 1] - ranges[:, 0]).sum())
-
-
-def _has_words(program: Program, name: str) -> bool:
-    return any(program.buffers[table.buffer].name == name for table in program.pointer_tables)

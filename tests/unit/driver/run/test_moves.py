@@ -6,15 +6,23 @@ import os
 import random
 import signal
 import threading
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tessera.backend.cuda.lane_states import strips_of
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
+from tessera.driver.run import serving
 from tessera.driver.run.moves import HandOverFault
 from tessera.driver.run.runtime import Runtime
+from tessera.ir.plan.hand_over import MovedSpan
+from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.fake_gpu_python import fake_gpu_python
 from tests.helpers.handed_rows import LIMIT_S, ROWS, Sequences, hand_rows, roles_plan
+from tests.helpers.host_runs import backends_of, hosts_file
 from tests.helpers.share import share
 
 PLACES = [("ab", "cd"), ("aa", "ba"), ("ab", "ba")]
@@ -24,6 +32,82 @@ PLACES = [("ab", "cd"), ("aa", "ba"), ("ab", "ba")]
 def test_sequences_go_on_elsewhere(seed: int) -> None:
     with Runtime(roles_plan(PLACES[seed]), backend="cpu") as runtime:
         assert sum(hand_rows(runtime, 10 * seed + number) for number in range(3)) > 3
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    made = FakeCuda()
+    monkeypatch.setattr("tessera.backend.cuda.targets.bindings", lambda: made)
+    monkeypatch.setattr("tessera.backend.cuda.backend._LOOK_S", 1e-4)
+    monkeypatch.setattr(serving, "CHILD_BOOT", "tests.helpers.boot_fake_cuda")
+    return made
+
+
+def test_gpus_of_one_process_copy_from_memory_to_memory(fake: FakeCuda) -> None:
+    targets = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
+    with Runtime(roles_plan(("ab", "ba")), backend="cuda", targets=targets) as runtime:
+        before = fake.copied_bytes
+        handle = runtime.move_rows(0, 2, [(0, 1), (3, 2)])
+        assert handle.result(LIMIT_S).bytes == 4 * 8
+        assert fake.copied_bytes - before == 4 * 8
+        assert sum(hand_rows(runtime, 5 + number) for number in range(2)) > 3
+
+
+def test_strips_are_the_same_bytes() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        spans: list[MovedSpan] = []
+        here = there = 0
+        while len(spans) < rng.randint(0, 12):
+            size, gaps = rng.randint(1, 3), (rng.randint(0, 2), rng.randint(-9, 2))
+            for _ in range(rng.randint(1, 5)):
+                spans.append((here, there, size))
+                here, there = here + size + gaps[0], there + size + gaps[1]
+        strips = list(strips_of(spans))
+        assert [span for strip in strips for span in strip] == spans
+        for strip in strips:
+            apart = {(b[0] - a[0], b[1] - a[1], b[2]) for a, b in pairwise(strip)}
+            assert len(apart) <= 1
+            assert all(min(x, y) >= size == strip[0][2] for x, y, size in apart)
+    assert [len(s) for s in strips_of([(0, 4, 2), (3, 9, 2), (6, 14, 2), (9, 20, 2)])] == [3, 1]
+
+
+@pytest.mark.slow
+def test_processes_of_replicas_on_gpus(fake: FakeCuda) -> None:
+    targets = {"a": "cuda:0", "b": "cuda:0"}
+    plan = roles_plan(("aa", "bb"))
+    with Runtime(plan, backend="cuda", targets=targets, isolated=True) as runtime:
+        assert len(runtime.processes()) == 2
+        assert hand_rows(runtime, 3, rounds=60) > 3
+        os.kill(runtime.processes()[0], signal.SIGKILL)
+        problem = runtime.move_rows(0, 2, [(0, 0)]).exception(LIMIT_S)
+        assert isinstance(problem, HandOverFault)
+        assert problem.replica == 0
+        runtime.restart(0)
+        assert hand_rows(runtime, 4) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_over_hosts(tmp_path: Path, kind: str) -> None:
+    python = "" if kind == "cpu" else f'\npython = "{fake_gpu_python(tmp_path)}"'
+    rows = [
+        f'name = "{name}"\ndevices = [{devices}]{python}'
+        for name, devices in (("left", '"a", "c"'), ("right", '"b", "d"'))
+    ]
+    hosts = hosts_file(tmp_path, *rows, head='silent = "20s"\n')
+    targets = None if kind == "cpu" else dict.fromkeys("abcd", "cuda:0")
+    with Runtime(roles_plan(), hosts=hosts, backend=kind, targets=targets) as runtime:
+        assert hand_rows(runtime, 3, rounds=40) > 2
+        first, _ = backends_of(runtime)
+        os.kill(first._links["b"].process.pid, signal.SIGKILL)
+        handles = [runtime.move_rows(0, 2, [(row, row)]) for row in range(ROWS)]
+        for handle in handles:
+            problem = handle.exception(LIMIT_S)
+            assert problem is None or (isinstance(problem, HandOverFault) and problem.replica == 0)
+        assert handles[-1].exception() is not None
+        runtime.restart(0)
+        assert hand_rows(runtime, 4) > 0
 
 
 def test_bad_moves() -> None:
