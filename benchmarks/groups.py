@@ -184,6 +184,8 @@ SERVING = (
     Run(
         "serving.h200 run --work out/gpu/h200 -o out/gpu/serving_h200.json", (*BOTH, Need.ARRIVALS)
     ),
+    Run("serving.roles_h200 prepare --work out/gpu/roles", BOTH),
+    Run("serving.roles_h200 run --work out/gpu/roles -o out/gpu/serving_roles_h200.json", BOTH),
 )
 HOSTS = (
     Run("hosts.placements run -o out/placements.jsonl", ROOT),

@@ -24,7 +24,6 @@ USED_ELSEWHERE = {
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
     "ignore_compile_internals": "PyTorch, of a mode: whether compiled code is looked into",
     "is_collective": "users of the opcode table, and its tests",
-    "move_rows": "users of a runtime (docs/guides/run-a-plan.md)",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
     "uuid": "PyTorch, of what a pass over a graph does",

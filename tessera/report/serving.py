@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from tessera.driver.serve.measures import ServingReport, Slo
-from tessera.frontend.machine.quantities import format_time
+from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, right, table
 
@@ -45,6 +45,17 @@ def serving_text(
     if report.policies():
         parts = (f"{safe(name)} {count}" for name, count in report.policies().items())
         rows.append(("policies", f"{', '.join(parts)}; {len(report.switches)} switches"))
+    moved = report.hand_overs()
+    if moved:
+        rows.append(
+            (
+                "hand-overs",
+                f"{moved['count']:.0f} of {format_bytes(moved['bytes'] / moved['count'])} and "
+                f"{format_time(moved['handed_ns'])} in the mean, "
+                f"{format_time(moved['handed_most_ns'])} at most; {format_time(moved['held_ns'])} "
+                "of TTFT",
+            )
+        )
     if report.busy:
         shares = (f"{safe(name)} {share:.0%}" for name, share in report.busy.items())
         rows.append(("busy", ", ".join(shares)))
@@ -106,6 +117,7 @@ def serving_value(report: ServingReport) -> Mapping[str, object]:
         "slo": {"ttft_ns": report.slo.ttft_ns, "tpot_ns": report.slo.tpot_ns},
         "steps": dict(report.steps),
         "policies": report.policies(),
+        "hand_overs": report.hand_overs(),
         "switches": [{"at_ns": at_ns, "policy": policy} for at_ns, policy in report.switches],
         "devices_busy": dict(report.busy),
         "queue": [

@@ -89,8 +89,10 @@ class RowModel:
         for batch in self.scheduler.batches:
             if not batch.is_open and self.draw.random() < 0.2:
                 batch.is_open = not batch.retires
-        for move in self.scheduler.hand_over():
-            self._begin_move(move)
+        self.scheduler.hand_over()
+        for moves in self.scheduler.turns.begin():
+            for move in moves:
+                self._begin_move(move)
         for job in self.scheduler.admit():
             self.cells[job.batch, job.row] = job.number, 0
         for batch in self.scheduler.batches:
@@ -100,6 +102,7 @@ class RowModel:
     def _begin_move(self, move: RowMove) -> None:
         self.hand_overs += 1
         job = move.job
+        assert not {move.source, move.target} & self.under_way.keys(), "a step is under way"
         held = self.cells[move.source, job.row]
         assert held == (job.number, move.tokens), "the row holds something else"
         assert move.source == job.batch != move.target
@@ -123,6 +126,8 @@ class RowModel:
         for job in jobs:
             held = self.cells[batch.number, job.row]
             assert held == (job.number, batch.position(job)), "the row holds something else"
+        moving = {n for move, _ in self.moves for n in (move.source, move.target)}
+        assert batch.number not in moving, "a hand-over is under way"
         self.under_way[batch.number] = work, jobs
 
     def _end_step(self, number: int) -> None:

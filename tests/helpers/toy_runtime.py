@@ -20,6 +20,7 @@ from tessera.backend.known_backends import BackendName
 from tessera.backend.service import Completion, EarlierOutput, ServiceFault
 from tessera.diagnostics import Source, error
 from tessera.driver.load import read_program
+from tessera.driver.run.moves import HandOverFault, Moved
 from tessera.driver.run.runtime import Result
 
 VOCABULARY = 50
@@ -117,16 +118,24 @@ class ToyRuntime:
         self.policies = named or (("",),)
         self.ways: dict[str, int] = {}
         lanes = batches // len(self.policies)
+        lowered = SimpleNamespace(devices=())
         self.replicas = tuple(
-            SimpleNamespace(share=1.0, lanes=lanes, shares=()) for _ in self.policies
+            SimpleNamespace(share=1.0, lanes=lanes, shares=(), lowered=lowered)
+            for _ in self.policies
         )
         if roles:
             batches = self.sequences = len(roles)
             self.groups = tuple((number,) for number in range(batches))
             self.policies = (("",),) * batches
             self.replicas = tuple(
-                SimpleNamespace(share=1 / batches, lanes=1, shares=own, serves=own.__getitem__)
-                for own in roles
+                SimpleNamespace(
+                    share=1 / batches,
+                    lanes=1,
+                    shares=own,
+                    serves=own.__getitem__,
+                    lowered=SimpleNamespace(devices=(str(number),)),
+                )
+                for number, own in enumerate(roles)
             )
         self.fragile: Callable[[str, int], None] = lambda *_: None
         """Called before a step or a hand-over touches a sequence; it may raise a fault."""
@@ -228,6 +237,39 @@ class ToyRuntime:
     ) -> None:
         self._between_steps("put", sequence)
         self.cache[sequence, rows] = states["cache"]
+
+    def move_rows(
+        self,
+        source: int,
+        target: int,
+        rows: Sequence[tuple[Any, Any]],
+        *,
+        tokens: Sequence[int],
+        token_axis: int,
+    ) -> Future[Moved]:
+        """Only the tokens of each sequence go: what is behind them is left as it was."""
+        future: Future[Moved] = Future()
+        sides = source, target
+
+        def move() -> None:
+            at = source
+            try:
+                self._between_steps("take", source)
+                at = target
+                self._between_steps("put", target)
+                for (here, there), count in zip(rows, tokens, strict=True):
+                    pair = [[own] if isinstance(own, int) else list(own) for own in (here, there)]
+                    held = self.cache[source, pair[0]].reshape(-1)
+                    kept = self.cache[target, pair[1]]
+                    whole = kept.reshape(-1)
+                    whole[:count] = held[:count]
+                    self.cache[target, pair[1]] = whole.reshape(kept.shape)
+                future.set_result(Moved(bytes=8 * sum(tokens), started_ns=0, ended_ns=1))
+            except BaseException as problem:
+                future.set_exception(HandOverFault(problem, at, sides))
+
+        threading.Thread(target=move, daemon=True).start()
+        return future
 
     def _between_steps(self, what: str, sequence: int) -> None:
         assert not self._busy[sequence], "a step is under way"

@@ -45,7 +45,8 @@ class Sizes:
     are the parts of its policy's requests that each batch is made for (empty: all alike). `ways`
     gives, for each policy, the offset added to a step's trace number, if batches serve several.
     `serves` has, for each batch, its share of the requests of each trace (empty: every batch serves
-    all traces alike, so no sequence is handed over).
+    all traces alike, so no sequence is handed over). `token_axis` is the length of the second axis
+    of states if that counts tokens, of a row or of a block: then only tokens that are there move.
     """
 
     steps: tuple[StepSize, ...]
@@ -59,6 +60,7 @@ class Sizes:
     shares: tuple[float, ...] = ()
     ways: Mapping[str, int] = field(default_factory=dict)
     serves: tuple[tuple[float, ...], ...] = ()
+    token_axis: int = 0
     prefill: tuple[StepSize, ...] = field(init=False)
     decode: tuple[StepSize, ...] = field(init=False)
 
@@ -169,6 +171,7 @@ class RowMove:
     blocks: Sequence[int]
     tokens: int
     policy: str
+    is_begun: bool = False
     source_is_lost: bool = False
     target_is_lost: bool = False
 

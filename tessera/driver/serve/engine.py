@@ -37,7 +37,13 @@ from tessera.driver.serve.generation import Generation, Sampling, Wish, refused
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.opened import OpenedRuntime
 from tessera.driver.serve.policies import SwitchRule
-from tessera.driver.serve.residents import check_same_steps, engine_sizes, find_monitor, find_switch
+from tessera.driver.serve.residents import (
+    check_same_steps,
+    engine_sizes,
+    find_monitor,
+    find_pays,
+    find_switch,
+)
 from tessera.driver.serve.step_inputs import check_prompt
 from tessera.driver.serve.steps import (
     Declaration,
@@ -112,11 +118,13 @@ class Engine(EngineLoop):
         if self._checks_ranges:
             model = with_token_range(model, runtime.programs, runtime.graphs)
         sizes = engine_sizes(model, runtime)
+        switch = find_switch(sizes, runtime, self._rule)
         return OpenedRuntime(
             runtime=runtime,
             model=model,
             sizes=sizes,
-            switch=find_switch(sizes, runtime, self._rule),
+            switch=switch,
+            pays=find_pays(sizes, runtime, switch),
             monitor=find_monitor(runtime, self._watch),
             chains=chained_steps(model, runtime) if self._looks_ahead else frozenset(),
         )

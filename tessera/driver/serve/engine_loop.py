@@ -16,6 +16,7 @@ from functools import partial
 from tessera.backend.host_loop.request_handle import RequestHandle
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
+from tessera.driver.run.moves import Moved
 from tessera.driver.run.runtime import Result, Runtime
 from tessera.driver.serve.answer_book import AnswerBook
 from tessera.driver.serve.batches import Batch, Sizes, StepWork
@@ -109,7 +110,7 @@ class EngineLoop:
         self._begin_steps()
         self._tell_news()
         self._homes.close_retired(self._is_used)
-        if self._book.is_over() and not self._under_way and not self._hand_overs:
+        if self._book.is_over() and not self._under_way and not self._scheduler.turns:
             return False
         try:
             event = self._inbox.get(timeout=self._book.patience_s())
@@ -139,14 +140,14 @@ class EngineLoop:
     def _begin_steps(self) -> None:
         self._admit()
         for batch in self._scheduler.batches:
-            if batch.number in self._under_way or self._hand_overs.holds(batch.number):
+            if batch.number in self._under_way:
                 continue
             work = self._scheduler.take(batch.number)
             if work is not None:
                 self._begin(batch, work)
         if len(self._under_way) == 1 and not self._book.has_leaving:
             (number,) = self._under_way
-            if not self._hand_overs.holds(number):
+            if not self._scheduler.turns.holds(number):
                 self._begin_ahead(number)
 
     def _begin(self, batch: Batch, work: StepWork) -> None:
@@ -216,7 +217,7 @@ class EngineLoop:
         if started != group.starts:
             return  # the step is of a replica that has been given up
         if result is None:
-            self._recover(group, number, problem)
+            self._recover(group, problem)
             return
         handed = self._under_way.pop(number)
         work = handed.work
@@ -268,42 +269,34 @@ class EngineLoop:
 
     def _begin_moves(self) -> None:
         """Hand over the sequences for which another batch has room, between steps."""
-        now_ns = time.monotonic_ns()
-        for job in self._scheduler.parked:
-            answer = self._book[job.number]
-            answer.left_ns = now_ns if answer.left_ns < 0 else answer.left_ns
-        moves = self._scheduler.hand_over()
+        scheduler, now_ns = self._scheduler, time.monotonic_ns()
+        for job in scheduler.parked:
+            self._book[job.number].leave(now_ns)
+        scheduler.hand_over()
         if self._homes.is_retiring or self._serving.pays is not None:
-            moves += self._scheduler.shift(self._serving.pays or (lambda *_: False))
-        for move in moves:
-            answer = self._book[move.job.number]
-            answer.left_ns = now_ns if answer.left_ns < 0 else answer.left_ns
-        self._hand_overs.begin(moves, self.sizes)
-        self._hand_overs.go_on(lambda batch: batch in self._under_way)
+            scheduler.shift(self._serving.pays or (lambda *_: False))
+        for moves in scheduler.turns.begin():
+            for move in moves:
+                self._book[move.job.number].leave(now_ns)
+            self._hand_overs.begin(moves, self.sizes)
 
-    def _end_move(self, carried: Carried, problem: BaseException | None) -> None:
-        """A hand-over has ended; if a replica died in it, that one is started again."""
-        move = carried.move
-        if self._scheduler.moved(move, arrived=problem is None):
-            now_ns, counts = time.monotonic_ns(), self.counts
-            counts.hand_overs += 1
-            counts.hand_over_bytes += carried.bytes
-            counts.hand_over_ns += now_ns - carried.begun_ns
-            self._book[move.job.number].arrive(now_ns, carried.bytes, move.policy)
-        group = carried.broken
-        if problem is not None and group is not None:
-            self._recover(group, carried.at, problem, in_step=False)
+    def _end_move(
+        self, carried: Carried, moved: Moved | None, problem: BaseException | None
+    ) -> None:
+        """Hand-overs have ended; if a replica died in them, that one is started again."""
+        part = 0 if moved is None else moved.bytes // len(carried.moves)
+        for move in carried.moves:
+            if self._scheduler.moved(move, arrived=moved is not None) and moved is not None:
+                self.counts.hand_overs += 1
+                self.counts.hand_over_bytes += part
+                self.counts.hand_over_ns += moved.ended_ns - moved.started_ns
+                self._book[move.job.number].arrive(time.monotonic_ns(), part, move.policy)
+        for group in () if problem is None else carried.broken(problem):
+            self._recover(group, problem)
 
     # --- faults -----------------------------------------------------------------------------------
 
-    def _recover(
-        self,
-        group: BatchGroup,
-        number: int,
-        problem: BaseException | None,
-        *,
-        in_step: bool = True,
-    ) -> None:
+    def _recover(self, group: BatchGroup, problem: BaseException | None) -> None:
         """End the answers of the faulted step, and start its replica again; others go on.
 
         If a process or a host died, all answers are computed again, unless they have been in a
@@ -312,7 +305,7 @@ class EngineLoop:
         if not isinstance(problem, ServiceFault):
             raise problem or self._book.refusal()
         self.counts.restarts += 1
-        taking = self._culprits(group, number, problem) if in_step else []
+        taking = self._culprits(group, problem)
         if problem.diagnostics[0].code in DEATHS:
             for answer in taking:
                 answer.deaths += 1
@@ -336,11 +329,11 @@ class EngineLoop:
             group, lambda failed: self._inbox.put(partial(self._again, group, failed))
         )
 
-    def _culprits(self, group: BatchGroup, number: int, problem: ServiceFault) -> list[Generation]:
+    def _culprits(self, group: BatchGroup, problem: ServiceFault) -> list[Generation]:
         """The answers that end: those of the faulted request, or of all that may have faulted."""
         under_way = {b: self._under_way[b] for b in group.batches if b in self._under_way}
         known = self._ahead.batches_of(problem.request, under_way)
-        batches = known or list(under_way) or [number]
+        batches = known or list(under_way)
         return [answer for batch in batches for answer, _, _ in self._under_way[batch].taking]
 
     def _again(self, group: BatchGroup, problem: BaseException | None) -> None:

@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tessera.driver.serve.batches import Job, Sizes, StepWork
+from tessera.driver.serve.batches import Batch, Job, RowMove, Sizes, StepWork
 from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
 
 OnCount = Callable[[int, int], None]
+MovePrice = Callable[[int, int, int], tuple[int, float]]
+"""Bytes and nanoseconds of a hand-over from one batch to another, by the number of tokens."""
+Pays = Callable[[Job, Batch, Batch], bool]
+"""Whether it pays to hand an answer under way over from one batch to another."""
 _TELL_EVERY = 5_000
 MOST_WAITING = 100_000
 """Most requests in line; requests that arrive at a full line are refused."""
@@ -76,15 +80,25 @@ class Following:
         *,
         burst: int = 1,
         policy: AdmissionPolicy | None = None,
+        move_price: MovePrice | None = None,
+        pays: Pays | None = None,
     ) -> None:
-        """With several policies in `sizes`, `policy` chooses which one admits requests."""
+        """With several policies in `sizes`, `policy` chooses which one admits requests.
+
+        `move_price` says what hand-overs take (nothing, if it is not given), `pays` which answers
+        are handed over after a switch.
+        """
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
         self.scheduler = Scheduler(sizes, burst=burst, numbers_blocks=False)
         self.result = FollowedText(requests=[], waiting=[], steps={})
+        self._move_price = move_price or (lambda *_: (0, 0.0))
+        self._pays = pays
+        self._moving: list[tuple[float, int, Sequence[tuple[RowMove, int]]]] = []
+        self._left_ns: dict[int, float] = {}
         self._idle = set(range(sizes.batches))
-        self._marks: list[list[tuple[int, int, Job]]] = [[] for _ in range(sizes.batches)]
+        self._marks: list[list[tuple[int, int, int, Job]]] = [[] for _ in range(sizes.batches)]
         self._now = 0.0
 
     def run(self, wanted: Iterable[Wanted], on_count: OnCount | None = None) -> FollowedText:
@@ -102,12 +116,17 @@ class Following:
     def until(self, until_ns: float) -> None:
         """Follow what happens up to a time."""
         while True:
-            at_ns, batches = self.clock.ended(until_ns)
-            if not batches:
+            moved_ns = self._moving[0][0] if self._moving else inf
+            at_ns, batches = self.clock.ended(min(until_ns, moved_ns))
+            if batches:
+                self._now = at_ns
+                for batch in batches:
+                    self._end_step(batch)
+            elif self._moving and moved_ns <= until_ns:
+                self._now = moved_ns
+                self._end_moves(heapq.heappop(self._moving)[2])
+            else:
                 break
-            self._now = at_ns
-            for batch in batches:
-                self._end_step(batch)
             self._begin_steps()
         if until_ns < inf:
             self._now = until_ns
@@ -142,13 +161,44 @@ class Following:
             served = self.result.requests[job.number]
             served.seated_ns, served.policy = self._now, job.policy
 
+    def _begin_moves(self) -> None:
+        """Let hand-overs begin whose turn it is."""
+        scheduler = self.scheduler
+        for job in scheduler.parked:
+            self._left_ns.setdefault(job.number, self._now)
+        if scheduler.parked:
+            scheduler.hand_over()
+        if self._pays is not None:
+            scheduler.shift(self._pays)
+        for moves in scheduler.turns.begin() if scheduler.turns else ():
+            prices = [self._move_price(m.source, m.target, m.tokens) for m in moves]
+            ends_ns = self._now + sum(ns for _, ns in prices)
+            sizes = [(move, size) for move, (size, _) in zip(moves, prices, strict=True)]
+            for move in moves:
+                self._left_ns.setdefault(move.job.number, self._now)
+            heapq.heappush(self._moving, (ends_ns, moves[0].job.number, sizes))
+
+    def _end_moves(self, moves: Sequence[tuple[RowMove, int]]) -> None:
+        for move, size in moves:
+            self.scheduler.moved(move, arrived=True)
+            served = self.result.requests[move.job.number]
+            spent_ns = self._now - self._left_ns.pop(move.job.number)
+            served.hand_overs += 1
+            served.handed_bytes += size
+            served.handed_ns += spent_ns
+            served.held_ns += spent_ns if served.first_ns < 0 else 0.0
+            served.policy = move.policy
+        self._seat(self.scheduler.admit())
+
     def _begin_steps(self) -> None:
         """Let every free batch take its next step before time goes on."""
+        self._begin_moves()
         for batch in sorted(self._idle) if len(self._idle) > 1 else tuple(self._idle):
             joining = list(self.scheduler.batches[batch].joining)
             work = self.scheduler.take(batch)
-            for job in joining:
-                self._mark(job)
+            if not self.scheduler.batches[batch].joining:
+                for job in joining:
+                    self._mark(job)
             if work is None:
                 continue
             self._idle.discard(batch)
@@ -165,12 +215,12 @@ class Following:
         """Note the decode steps of its batch at which a job has its first and last token."""
         self._first_step(job)
         marks = self._marks[job.batch]
-        first = job.joined + job.prompt - job.prefilled
-        last = job.joined + self.sizes.decode_steps(job.prompt, job.answer)
+        first = job.joined + job.prompt - job.base
+        last = job.joined + job.prompt + job.answer - 1 - job.base
         if first > job.joined:
-            heapq.heappush(marks, (first, job.number, job))
+            heapq.heappush(marks, (first, job.number, job.joined, job))
         if last > first or first == job.joined:
-            heapq.heappush(marks, (last, job.number, job))
+            heapq.heappush(marks, (last, job.number, job.joined, job))
 
     def _first_step(self, job: Job) -> None:
         served = self.result.requests[job.number]
@@ -186,10 +236,14 @@ class Following:
         if work.is_decode:
             marks = self._marks[batch]
             while marks and marks[0][0] <= own.steps:
-                self._reach(heapq.heappop(marks)[2], own.steps)
+                _, _, joined, job = heapq.heappop(marks)
+                if (job.batch, job.joined) == (batch, joined):  # else it was handed over
+                    self._reach(job, own.steps)
         elif self.sizes.first_from_prefill:
             self._first_tokens(work)
         self._choose()
+        if self.scheduler.parked:
+            self._begin_moves()
         self._seat(self.scheduler.admit())
 
     def _first_tokens(self, work: StepWork) -> None:
@@ -204,7 +258,7 @@ class Following:
         served = self.result.requests[job.number]
         if served.first_ns < 0:
             served.first_ns = self._now
-        if steps >= job.joined + self.sizes.decode_steps(job.prompt, job.answer):
+        if steps >= job.joined + job.prompt + job.answer - 1 - job.base:
             self._finish(job)
 
     def _finish(self, job: Job) -> None:

@@ -253,6 +253,10 @@ class Generation:
         self.is_fresh, self.left_ns = True, -1
         return self.job
 
+    def leave(self, now_ns: int) -> None:
+        """Note that it is to be handed over, from now on or from earlier on."""
+        self.left_ns = now_ns if self.left_ns < 0 else self.left_ns
+
     def arrive(self, now_ns: int, moved_bytes: int, policy: str) -> None:
         """Note that its states have been handed over to another batch."""
         spent_ns = now_ns - self.left_ns

@@ -1,124 +1,119 @@
 """Hand-overs under way: the states of sequences on their way from one batch to another.
 
-In: moves for which the scheduler has reserved rows. Out: their ends, one call each. States are
-taken out of a batch between two of its steps, and put into the other one between two of that one's
-steps; other rows of both go on in the meantime. `holds` says for which batches a gap is awaited or
-used: they begin no step until it is over. Threads that move bytes touch nothing but the runtimes.
+In: moves whose turn it is: neither of their batches has a step under way, and neither begins one
+before the move has ended. Out: the end of each, in the engine's thread. Within a runtime states go
+from device to device (`Runtime.move_rows`); to the runtime of another plan they go through arrays.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from tessera.driver.run.arrays import TypedArray
+from tessera.diagnostics import TesseraError
+from tessera.driver.run.moves import HandOverFault, Moved
 from tessera.driver.serve.batches import RowMove, Sizes
 from tessera.driver.serve.homes import BatchGroup, Homes
-
-OnEnd = Callable[["Carried", "BaseException | None"], None]
 
 
 @dataclass(slots=True, eq=False)
 class Carried:
-    """A move under way: which batch it needs now, and which it has had."""
+    """Moves between the same batches, under way together, and when their replicas were started."""
 
-    move: RowMove
-    rows: Sequence[tuple[int, int]]
+    moves: Sequence[RowMove]
     groups: tuple[BatchGroup, BatchGroup]
     starts: tuple[int, int]
-    begun_ns: int
-    at: int
-    states: Mapping[str, TypedArray] = field(default_factory=dict)
-    is_moving: bool = False
-    bytes: int = 0
 
-    @property
-    def broken(self) -> BatchGroup | None:
-        """The group in which it stands, unless that was started again since it began."""
-        side = int(self.at == self.move.target)
-        group = self.groups[side]
-        return group if group.starts == self.starts[side] else None
+    def broken(self, problem: BaseException) -> list[BatchGroup]:
+        """The groups that have to be started again: that of the replica that failed, if known.
+
+        Groups that were started again since the moves began are as they should be.
+        """
+        failed = problem.replica if isinstance(problem, HandOverFault) else None
+        known = [group for group in self.groups if failed in group.replicas]
+        return [
+            group
+            for group, started in zip(self.groups, self.starts, strict=True)
+            if group.starts == started and (group in known or not known)
+        ]
+
+
+OnEnd = Callable[[Carried, Moved | None, BaseException | None], None]
 
 
 class HandOvers:
-    """All moves under way."""
+    """Moves states between the homes of batches."""
 
-    def __init__(self, homes: Homes, tell: Callable[[Callable[[], None]], None], on_end: OnEnd):
+    def __init__(
+        self, homes: Homes, tell: Callable[[Callable[[], None]], None], on_end: OnEnd
+    ) -> None:
         """`tell` has something called in the engine's thread; `on_end` hears of every end there."""
         self._homes = homes
         self._tell = tell
         self._on_end = on_end
-        self._carried: list[Carried] = []
 
-    def __len__(self) -> int:
-        return len(self._carried)
-
-    def begin(self, moves: Iterable[RowMove], sizes: Sizes) -> None:
-        """Take up moves; `go_on` begins what can begin."""
-        for move in moves:
-            groups = self._homes.group(move.source), self._homes.group(move.target)
-            self._carried.append(
-                Carried(
-                    move,
-                    _row_pairs(move, sizes),
-                    groups,
-                    (groups[0].starts, groups[1].starts),
-                    time.monotonic_ns(),
-                    move.source,
-                )
-            )
-
-    def holds(self, batch: int) -> bool:
-        """Whether a batch must not begin another step yet."""
-        return any(carried.at == batch for carried in self._carried)
-
-    def go_on(self, is_busy: Callable[[int], bool]) -> None:
-        """Let every move go on whose batch has no step under way."""
-        moving = {carried.at for carried in self._carried if carried.is_moving}
-        for carried in self._carried:
-            if not (carried.is_moving or carried.at in moving or is_busy(carried.at)):
-                carried.is_moving = True
-                moving.add(carried.at)
-                threading.Thread(
-                    target=self._move, args=(carried,), name="tessera-hand-over", daemon=True
-                ).start()
-
-    def _move(self, carried: Carried) -> None:
-        runtime, sequence = self._homes.place(carried.at)
+    def begin(self, moves: Sequence[RowMove], sizes: Sizes) -> None:
+        """Begin moves between the same two batches."""
+        source, target = moves[0].source, moves[0].target
+        groups = self._homes.group(source), self._homes.group(target)
+        carried = Carried(moves, groups, (groups[0].starts, groups[1].starts))
+        (here, own), (there, other) = self._homes.place(source), self._homes.place(target)
+        pairs = [_places(move, sizes) for move in moves]
         try:
-            if carried.at == carried.move.source:
-                states = runtime.states(sequence)
-                rows = [row for row, _ in carried.rows]
-                carried.states = {name: state[rows] for name, state in states.items()}
-            else:
-                for number, (_, row) in enumerate(carried.rows):
-                    own = {name: state[number] for name, state in carried.states.items()}
-                    runtime.set_states(own, sequence, rows=row)
-        except BaseException as problem:
-            self._tell(partial(self._ended, carried, problem))
-        else:
-            self._tell(partial(self._ended, carried, None))
-
-    def _ended(self, carried: Carried, problem: BaseException | None) -> None:
-        carried.is_moving = False
-        move = carried.move
-        is_over = move.job.dropped or move.source_is_lost or move.target_is_lost
-        if problem is None and carried.at == move.source and not is_over:
-            carried.at = move.target
-            carried.bytes = sum(np.asarray(state).nbytes for state in carried.states.values())
+            if here is there:
+                counts, axis = [move.tokens for move in moves], sizes.token_axis
+                handle = here.move_rows(own, other, pairs, tokens=counts, token_axis=axis)
+                handle.add_done_callback(partial(self._hear, carried))
+                return
+        except TesseraError as problem:
+            self._tell(partial(self._on_end, carried, None, problem))
             return
-        self._carried.remove(carried)
-        self._on_end(carried, problem)
+        threading.Thread(
+            target=self._copy, args=(carried, pairs), name="tessera-hand-over", daemon=True
+        ).start()
+
+    def _hear(self, carried: Carried, handle: Future[Moved]) -> None:
+        """Called by the thread that has moved the bytes."""
+        problem = handle.exception()
+        moved = handle.result() if problem is None else None
+        self._tell(partial(self._on_end, carried, moved, problem))
+
+    def _copy(self, carried: Carried, pairs: Sequence[tuple[Rows, Rows]]) -> None:
+        """Move rows to the runtime of another plan."""
+        begun_ns, moved_bytes = time.monotonic_ns(), 0
+        source, target = carried.moves[0].source, carried.moves[0].target
+        (here, own), (there, other) = self._homes.place(source), self._homes.place(target)
+        try:
+            states = here.states(own)
+            for rows in pairs:
+                for row, put in zip(*map(_listed, rows), strict=True):
+                    content = {name: state[row] for name, state in states.items()}
+                    moved_bytes += sum(np.asarray(part).nbytes for part in content.values())
+                    there.set_states(content, other, rows=put)
+        except BaseException as problem:
+            self._tell(partial(self._on_end, carried, None, problem))
+        else:
+            moved = Moved(bytes=moved_bytes, started_ns=begun_ns, ended_ns=time.monotonic_ns())
+            self._tell(partial(self._on_end, carried, moved, None))
 
 
-def _row_pairs(move: RowMove, sizes: Sizes) -> list[tuple[int, int]]:
-    """The rows of the states that move, and where to: of the first axis, or blocks of a cache."""
+Rows = int | Sequence[int]
+"""A row of the states, or blocks of a cache."""
+
+
+def _listed(rows: Rows) -> Sequence[int]:
+    return (rows,) if isinstance(rows, int) else rows
+
+
+def _places(move: RowMove, sizes: Sizes) -> tuple[Rows, Rows]:
+    """Where the states are, and where they go: rows of the first axis, or blocks in use."""
     if not sizes.blocks:
-        return [(move.job.row, move.row)]
+        return move.job.row, move.row
     used = -(-move.tokens // sizes.block)
-    return list(zip(move.job.blocks[:used], move.blocks[:used], strict=True))
+    return move.job.blocks[:used], move.blocks[:used]

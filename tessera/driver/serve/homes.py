@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import StepMonitor
+from tessera.driver.serve.step_clocks import batches_of
 
 MOST_RESTARTS = 3
 """Consecutive failures to start a group again before it is left out."""
@@ -20,11 +21,15 @@ MOST_RESTARTS = 3
 
 @dataclass(slots=True, eq=False)
 class BatchGroup:
-    """Batches that fault together. `starts` counts how often they were restarted."""
+    """Batches that fault together. `starts` counts how often they were restarted.
+
+    `replicas` are the numbers of their replicas in the runtime.
+    """
 
     runtime: Runtime
     batches: tuple[int, ...]
     first: int
+    replicas: frozenset[int]
     starts: int = 0
     in_row: int = 0
     is_open: bool = True
@@ -44,9 +49,11 @@ class Homes:
         """Add batches for the sequences of a runtime, numbered after the existing ones."""
         first = len(self._of)
         by_sequence: dict[int, BatchGroup] = {}
+        places = batches_of(runtime.replicas)
         for sequences in runtime.groups:
             batches = tuple(first + sequence for sequence in sequences)
-            group = BatchGroup(runtime, batches, first, monitor=monitor)
+            replicas = frozenset(places[sequence][0] for sequence in sequences)
+            group = BatchGroup(runtime, batches, first, replicas, monitor=monitor)
             self.groups.append(group)
             by_sequence.update(dict.fromkeys(sequences, group))
         self._of += [by_sequence[sequence] for sequence in range(runtime.sequences)]

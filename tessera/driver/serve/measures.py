@@ -162,6 +162,25 @@ class ServingReport:
         """The number of requests by policy, if there are several."""
         return dict(Counter(served.policy for served in self.requests if served.policy))
 
+    def hand_overs(self) -> dict[str, float]:
+        """Hand-overs of sequences: their number, bytes and times; empty if there were none.
+
+        `handed_ns` is the mean time from when a sequence could go until it had arrived, `held_ns`
+        the mean part of that in the TTFT of requests that were handed over.
+        """
+        moved = [served for served in self.requests if served.hand_overs]
+        count = sum(served.hand_overs for served in moved)
+        if not moved:
+            return {}
+        return {
+            "count": count,
+            "requests": len(moved),
+            "bytes": sum(served.handed_bytes for served in moved),
+            "handed_ns": sum(served.handed_ns for served in moved) / count,
+            "handed_most_ns": max(served.handed_ns for served in moved),
+            "held_ns": sum(served.held_ns for served in moved) / len(moved),
+        }
+
     def queue(self) -> tuple[QueueWindow, ...]:
         """The number of waiting requests over time."""
         return queue_windows(self.waiting, self.span_ns)

@@ -100,6 +100,11 @@ class Metrics:
                 *_plain("counter", "tessera_steps_ahead_total", engine.steps_ahead),
                 *_plain("counter", "tessera_restarts_total", engine.counts.restarts),
                 *_plain("counter", "tessera_switches_total", len(engine.switches)),
+                *_plain("counter", "tessera_hand_overs_total", engine.counts.hand_overs),
+                *_plain("counter", "tessera_hand_over_bytes_total", engine.counts.hand_over_bytes),
+                *_plain(
+                    "counter", "tessera_hand_over_seconds_total", engine.counts.hand_over_ns / 1e9
+                ),
                 *_plain("counter", "tessera_drifts_total", len(engine.counts.drifts)),
                 *_plain("gauge", "tessera_waiting", engine.waiting),
                 *_plain("gauge", "tessera_running", engine.running),
@@ -124,5 +129,5 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _plain(kind: str, name: str, value: int) -> list[str]:
+def _plain(kind: str, name: str, value: float) -> list[str]:
     return [f"# TYPE {name} {kind}", f"{name} {value}"]

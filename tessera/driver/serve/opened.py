@@ -5,12 +5,12 @@ In: nothing. Out: records for `engine` and `engine_loop`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tessera.driver.run.runtime import Runtime
-from tessera.driver.serve.batches import Batch, Job, Sizes
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.drift import Drift, StepMonitor
+from tessera.driver.serve.follow import Pays
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.step_roles import GenerationSteps
 
@@ -25,7 +25,7 @@ class OpenedRuntime:
     switch: PolicySwitch | None
     monitor: StepMonitor | None
     chains: frozenset[int]
-    pays: Callable[[Job, Batch, Batch], bool] | None = None
+    pays: Pays | None = None
     """Whether an answer under way is handed over after a switch; None if it has no other place."""
 
 

@@ -117,11 +117,14 @@ class PolicySwitch:
 
     def come(self, now_ns: float, prompt: int, answer: int) -> None:
         """Count the work of a request from now on."""
-        expected = min(answer, self._answer) if self._answer else answer
-        work = self.prices.of(prompt, expected)
+        work = self.prices.of(prompt, self.expected(answer))
         self._came.append((now_ns, work))
         self._work += work
         self._usual += (work - self._usual) * (_MEMORY if self._usual else 1.0)
+
+    def expected(self, answer: int) -> float:
+        """The length of an answer of at most so many tokens, by the mean of those that ended."""
+        return min(answer, self._answer) if self._answer else answer
 
     def end(self, answer: int) -> None:
         """Update the mean length of answers."""

@@ -1,25 +1,29 @@
 """Plans with two policies, both ready: which replica serves which policy, and times of steps.
 
-In: the replicas of a plan. Out: what the scheduler and the switching rule need to know of them. A
-sequence with state stays where its state is until it ends. If a replica of one policy places every
-step like one of the other policy, the two are one replica, which takes requests of both. If the two
-place only states alike, a replica has every trace twice, and its sequences follow the current
-policy.
+In: the replicas of a plan. Out: what the scheduler and the switching rule need to know of them.
+After a switch, sequences are handed over where that pays; the others stay until they end. If a
+replica of one policy places every step like one of the other policy, the two are one replica, which
+takes requests of both. If the two place only states alike, a replica has every trace twice, and its
+sequences follow the current policy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.drift import StepMonitor
+from tessera.driver.serve.follow import Pays
+from tessera.driver.serve.move_prices import MovePrices, check_moves, rule_of_moves
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
-from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.plan import Plan, Replica, hosts_of
+from tessera.planning.lower.hand_over import HandOverMaker
 from tessera.simulation.hardware import Hardware, hardware_of, process_hardware
 
 
@@ -97,6 +101,28 @@ def find_switch(sizes: Sizes, runtime: Runtime, rule: SwitchRule | None) -> Poli
         return None
     hardware = engine_hardware(runtime.plan, runtime.backend)
     return PolicySwitch(find_prices(sizes, runtime.replicas, runtime.policies, hardware), rule)
+
+
+def find_pays(sizes: Sizes, runtime: Runtime, switch: PolicySwitch | None) -> Pays | None:
+    """Which answers are handed over after a switch; None if they all stay where they are.
+
+    Raises TSR4020 if replicas have roles, and sequences cannot go from one to another.
+    """
+    if not sizes.serves and (switch is None or runtime.ways):
+        return None
+    hardware = engine_hardware(runtime.plan, runtime.backend)
+    made = partial(
+        HandOverMaker,
+        [replica.lowered for replica in runtime.replicas],
+        runtime.programs,
+        runtime.graphs,
+        hosts_of(runtime.plan),
+    )
+    prices = MovePrices(sizes, runtime.replicas, hardware, made)
+    check_moves(sizes, prices)
+    if switch is None or runtime.ways:
+        return None
+    return rule_of_moves(sizes, runtime.replicas, hardware, prices, switch)
 
 
 def check_rule(rule: SwitchRule | None, *, is_needed: bool) -> None:

@@ -34,6 +34,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tessera.driver.serve.batches import Batch, Job, RowMove, Sizes, StepSize, StepWork
+from tessera.driver.serve.move_turns import MoveTurns
 
 _ROUNDED = 1e-6
 
@@ -56,6 +57,7 @@ class Scheduler:
         self.parked: deque[Job] = deque()
         """Jobs whose prompt is read where they are not answered; they wait for a row elsewhere."""
         self.batches = [self._batch(number) for number in range(sizes.batches)]
+        self.turns = MoveTurns(self.batches)
 
     def _batch(self, number: int) -> Batch:
         return Batch(number, self.sizes, numbers_blocks=self.numbers_blocks)
@@ -133,8 +135,10 @@ class Scheduler:
     # --- steps ------------------------------------------------------------------------------------
 
     def take(self, number: int) -> StepWork | None:
-        """The next step of a free batch; None if it has nothing to do."""
+        """The next step of a free batch; None if it has nothing to do, or a hand-over its turn."""
         batch = self.batches[number]
+        if self.turns and self.turns.holds(number):
+            return None
         for job in batch.joining:
             job.joined, job.base = batch.steps, job.prefilled
             batch.decoding[job.row] = job
@@ -207,9 +211,11 @@ class Scheduler:
         """The policy of a job where it goes; a batch that retires may be of another plan."""
         return self.policy if self.batches[job.batch].retires else job.policy
 
-    def hand_over(self) -> list[RowMove]:
-        """Reserve rows for the jobs that wait to be handed over, in order; `moved` ends each."""
-        begun: list[RowMove] = []
+    def hand_over(self) -> None:
+        """Reserve rows for the jobs that wait to be handed over, in order.
+
+        `turns` says when each move begins; `moved` ends it.
+        """
         full: set[str] = set()
         for job in tuple(self.parked):
             source, policy = self.batches[job.batch], self._policy_of(job)
@@ -217,22 +223,20 @@ class Scheduler:
             if target is not None:
                 self.parked.remove(job)
                 source.owed = max(source.owed - 1, 0.0)
-                begun.append(self._reserve(job, target, policy))
+                self._reserve(job, target, policy)
             elif source.decodes:  # it is answered where it is
                 self.parked.remove(job)
                 del source.leaving[job.row]
                 source.joining.append(job)
             else:
                 full.add(policy)
-        return begun
 
-    def shift(self, pays: Callable[[Job, Batch, Batch], bool]) -> list[RowMove]:
+    def shift(self, pays: Callable[[Job, Batch, Batch], bool]) -> None:
         """Hand over answers under way to batches of the current policy, where that `pays`.
 
         Only between two steps of their batch, and not while prompts wait for a row. Answers in
         batches that retire are handed over in any case.
         """
-        begun: list[RowMove] = []
         for batch in self.batches:
             stays = batch.serves_policy(self.policy) and not batch.retires
             if stays or batch.at_work is not None or self.parked:
@@ -246,8 +250,7 @@ class Scheduler:
                 job.prefilled = batch.position(job)
                 self._leave(job, batch)
                 batch.leaving[job.row] = job
-                begun.append(self._reserve(job, target, self.policy))
-        return begun
+                self._reserve(job, target, self.policy)
 
     def _target(self, job: Job, policy: str, *, short: bool = False) -> Batch | None:
         """The batch with the fewest answers for its share that has room for a job.
@@ -266,7 +269,7 @@ class Scheduler:
         ]
         return min(rooms, key=lambda batch: (batch.answering + 1) / batch.decodes, default=None)
 
-    def _reserve(self, job: Job, target: Batch, policy: str) -> RowMove:
+    def _reserve(self, job: Job, target: Batch, policy: str) -> None:
         job.move = move = RowMove(
             job=job,
             source=job.batch,
@@ -277,7 +280,7 @@ class Scheduler:
             policy=policy,
         )
         target.reserved[move.row] = move
-        return move
+        self.turns.add(move)
 
     def moved(self, move: RowMove, *, arrived: bool) -> bool:
         """Note the end of a hand-over; returns whether the other batch owns the job now.
@@ -286,6 +289,7 @@ class Scheduler:
         was lost with its batch, all rows become free.
         """
         job, move.job.move = move.job, None
+        self.turns.remove(move)
         source, target = self.batches[move.source], self.batches[move.target]
         is_here = arrived and not (job.dropped or move.source_is_lost or move.target_is_lost)
         if not move.target_is_lost:
@@ -345,13 +349,16 @@ class Scheduler:
         self.batches[number].is_open = False
         self.batches[number].retires = old.retires
         self.unfilled -= sum(job.to_prefill - job.prefilled for job in old.filling)
-        for move in old.reserved.values():
-            move.target_is_lost = True
         for job in old.leaving.values():
             if job.move is None:
                 self.parked.remove(job)
             else:
                 job.move.source_is_lost = True
+        for move in old.reserved.values():
+            move.target_is_lost = True
+        moves = (*(job.move for job in old.leaving.values()), *old.reserved.values())
+        for move in [own for own in moves if own is not None and not own.is_begun]:
+            self.moved(move, arrived=False)
         jobs = (*old.filling, *old.joining, *old.decoding.values(), *old.leaving.values())
         return [job for job in jobs if not job.dropped]
 
@@ -366,6 +373,8 @@ class Scheduler:
                 self.line.remove(job)
             return
         if job.move is not None:
+            if not job.move.is_begun:
+                self.moved(job.move, arrived=False)
             return
         batch = self.batches[job.batch]
         self._leave(job, batch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
@@ -15,6 +16,7 @@ from tessera.driver.run.join_policies import can_join, joined_replica
 from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.follow import Following, Wanted, crowding, refusals
 from tessera.driver.serve.measures import ServingReport
+from tessera.driver.serve.move_prices import MovePrices, check_moves, rule_of_moves
 from tessera.driver.serve.options import (
     BY_NAME,
     ArrivingText,
@@ -27,11 +29,13 @@ from tessera.driver.serve.residents import check_rule, find_prices, with_policie
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
 from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
+from tessera.driver.traces import read_planned
 from tessera.ir.choices import ADAPTIVE
-from tessera.ir.plan.plan import Plan, Replica
+from tessera.ir.plan.plan import Plan, Replica, hosts_of
 from tessera.ir.plan.policies import policies_of
 from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress, counter
+from tessera.planning.lower.hand_over import HandOverMaker
 from tessera.simulation.options import SimulateOptions
 from tessera.simulation.simulate import with_counts
 from tessera.simulation.simulate_plan import (
@@ -88,7 +92,14 @@ def simulate_text(
         if is_exact
         else RatedClock(replicas, hardware, count, between)
     )
-    following = Following(sizes, clock, burst=arriving.burst, policy=policy)
+    prices = MovePrices(sizes, replicas, hardware, partial(_hand_overs, read, replicas))
+    check_moves(sizes, prices)
+    pays = None
+    if policy is not None and not ways:
+        pays = rule_of_moves(sizes, replicas, hardware, prices, policy)
+    following = Following(
+        sizes, clock, burst=arriving.burst, policy=policy, move_price=prices.of, pays=pays
+    )
     followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
     first = min((request.came_ns for request in followed.requests), default=0.0)
     span = followed.ended_ns - first
@@ -104,6 +115,12 @@ def simulate_text(
         notes=(*_notes(sizes, options, is_exact), *refusals(sizes, wanted), *crowding(followed)),
         switches=() if policy is None else tuple(policy.switches),
     )
+
+
+def _hand_overs(plan: Plan, replicas: Sequence[Replica]) -> HandOverMaker:
+    """How sequences are handed over between replicas; without graphs, all of their states."""
+    programs = [read_planned(trace, trace.name)[0] for trace in plan.traces]
+    return HandOverMaker([own.lowered for own in replicas], programs, None, hosts_of(plan))
 
 
 def switching(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Protocol
 
@@ -52,10 +53,16 @@ def batches_of(replicas: Sequence[Replica]) -> list[tuple[int, int]]:
     ]
 
 
+def without_hand_overs(replicas: Sequence[Replica]) -> list[Replica]:
+    """The same replicas for steps alone: the scheduler says who is handed over, and when."""
+    return [replace(own, hand_overs=()) if own.hand_overs else own for own in replicas]
+
+
 class ExactClock:
     """The launch programs of every step, operation by operation."""
 
     def __init__(self, replicas: Sequence[Replica], hardware: Hardware) -> None:
+        replicas = without_hand_overs(replicas)
         works = work_of(replicas, hardware)
         self._places = batches_of(replicas)
         self._batches = {place: number for number, place in enumerate(self._places)}
@@ -102,6 +109,7 @@ class RatedClock:
         between: Sequence[StepSize] = (),
     ) -> None:
         """`between` says whether times of sizes that no trace has are interpolated."""
+        replicas = without_hand_overs(replicas)
         self._sizes = tuple(between)
         self._places = batches_of(replicas)
         self._events: list[tuple[float, int]] = []
@@ -121,7 +129,10 @@ class RatedClock:
                 (replica.slots, replica.lanes),
             )
             if key not in known:
-                known[key] = [_rates(replica, hardware, n, traces) for n in range(traces)]
+                known[key] = [
+                    _rates(replica, hardware, n, traces) if n in work else ([0.0], 0.0)
+                    for n in range(traces)
+                ]
             self._times.append(known[key])
             loads: list[dict[str, float]] = [{} for _ in range(traces)]
             for trace, own in work.items():
@@ -197,6 +208,10 @@ class RatedClock:
                     busy[name] = busy.get(name, 0.0) + count * ns
         return busy
 
+    def alone_ns(self, trace: int, replica: int) -> float:
+        """Nanoseconds of a step of a trace on a replica that does nothing else."""
+        return self._times[replica][trace][0][0]
+
     def step_ns(self, trace: int, replicas: Sequence[int]) -> float:
         """Nanoseconds between two steps of a trace on these replicas together, if never idle.
 
@@ -233,6 +248,8 @@ def _rates(
 ) -> tuple[list[float], float]:
     """The time of a step with 0, 1, ... more beside it, and its time on its busiest device."""
     shares = [float(number == trace) for number in range(traces)]
+    if replica.shares:  # its steps take as long whatever part of the requests it serves
+        replica = replace(replica, share=1.0, shares=())
     whole = with_counts(replica, replica.slots, replica.lanes)
     (work,) = work_of([whole], hardware)
     cycles = [alone([whole], shares, hardware)]

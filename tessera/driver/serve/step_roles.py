@@ -42,7 +42,8 @@ class GenerationSteps:
     `state_rows` is the number of sequences that a copy of the states holds; `blocks` is its number
     of blocks, including block 0, which no sequence gets. `end` are tokens that end an answer.
     `vocabulary` is 0 if no step gives logits. `resets`: a row has to hold its first state when a
-    sequence begins, because steps continue from what it holds.
+    sequence begins, because steps continue from what it holds. `token_axis` is the length of the
+    second axis of states, if it counts tokens.
     """
 
     steps: tuple[StepRoles, ...]
@@ -53,6 +54,7 @@ class GenerationSteps:
     block: int = 0
     end: tuple[int, ...] = ()
     resets: bool = False
+    token_axis: int = 0
 
     def sizes(self, batches: int) -> Sizes:
         """Sizes for the scheduler, with `batches` copies of the states."""
@@ -65,6 +67,7 @@ class GenerationSteps:
             first_from_prefill=bool(chunks) and all(_gives_tokens(step) for step in chunks),
             blocks=max(self.blocks - 1, 0),
             block=self.block,
+            token_axis=self.token_axis,
         )
 
     def of_trace(self, trace: int) -> StepRoles:

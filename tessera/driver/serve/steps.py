@@ -124,6 +124,7 @@ def find_steps(
     )
     widest = max((step.size.rows for step in steps if step.size.is_decode), default=0)
     is_driven = any(step.has("tokens") for step in steps)  # else sizes are stated, to simulate
+    resets = bool(declared.get("reset", any(not step.has("positions") for step in steps)))
     made = GenerationSteps(
         steps=steps,
         state_rows=(rows if is_driven else 0) or widest,
@@ -132,7 +133,8 @@ def find_steps(
         blocks=blocks,
         block=block,
         end=_tokens(declared.get("end", ())),
-        resets=bool(declared.get("reset", any(not step.has("positions") for step in steps))),
+        resets=resets,
+        token_axis=0 if resets else _token_axis(states, block or context),
     )
     check_steps(made)
     return made
@@ -303,6 +305,12 @@ def _context(
             "give it in a declaration of the steps (docs/guides/serve.md)",
         )
     return seconds.pop()
+
+
+def _token_axis(states: Mapping[str, Buffer], tokens: int) -> int:
+    """The length of the second axis of every state, if it is that of a row or block of tokens."""
+    seconds = {(state.shape or ())[1:2] for state in states.values()}
+    return tokens if seconds == {(tokens,)} else 0
 
 
 def _vocabulary(steps: Sequence[StepRoles]) -> int:

@@ -33,6 +33,7 @@ Open = Callable[..., Engine]
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     monkeypatch.setattr(engine_module, "Runtime", ToyRuntime)
+    monkeypatch.setattr(engine_module, "find_pays", lambda *_: None)
     engines: list[Engine] = []
 
     def make(**options: Any) -> Engine:
@@ -67,7 +68,7 @@ def serve_all(engine: Engine, seed: int, count: int = 40) -> int:
 def check_free(engine: Engine) -> None:
     """Nothing is left of any answer."""
     engine.close()
-    assert not engine._hand_overs
+    assert not engine._scheduler.turns
     for batch in engine._scheduler.batches:
         assert batch.used == 0
         assert batch.room == engine.sizes.blocks
@@ -92,7 +93,7 @@ def test_an_answer_says_what_its_hand_over_took(opened: Open) -> None:
     given.result(LIMIT_S)
     served = given.served(0)
     assert served.hand_overs == 1
-    assert served.handed_bytes == CONTEXT * 8
+    assert served.handed_bytes == 3 * 8
     assert served.handed_ns > 0
     assert served.held_ns == 0  # prefill steps give the first token
     alone = engine.submit([1, 2, 3], max_tokens=1)

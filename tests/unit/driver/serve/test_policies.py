@@ -13,7 +13,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.batches import Job, Sizes, StepSize
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.follow import Following, Wanted, refusals
+from tessera.driver.serve.follow import Following, Pays, Wanted, refusals
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import (
     LATENCY,
@@ -164,23 +164,26 @@ def test_what_is_left_of_prompts_is_counted() -> None:
     assert scheduler.unfilled == 0
 
 
+@pytest.mark.parametrize("pays", [None, lambda *_: True], ids=["stay", "move"])
 def test_an_engine_gives_policies_and_its_tokens_stay_the_same(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, pays: Pays | None
 ) -> None:
     monkeypatch.setattr(engine_module, "Runtime", ToyRuntime)
     monkeypatch.setattr(
         engine_module, "find_switch", lambda sizes, _, rule: PolicySwitch(PRICES, rule)
     )
+    monkeypatch.setattr(engine_module, "find_pays", lambda *_: pays)
     rule = SwitchRule(window_ns=1.0, high=1e9, low=1e9, dwell_ns=0.0)  # by who waits alone
     named = ((LATENCY,), (THROUGHPUT,))
     with Engine("toy", steps={"context": CONTEXT}, switch=rule, named=named, rows=2) as engine:
-        wanted = [([n % 40, n % 7], 1 + n % 9) for n in range(30)]
+        wanted = [([n % 40, n % 7], 1 + n % 9 if n < 26 else 15) for n in range(30)]
         answers = [engine.submit(prompt, max_tokens=count) for prompt, count in wanted]
         for given, (prompt, count) in zip(answers, wanted, strict=True):
             assert given.result(300) == answer(prompt, count)
             assert given.came_ns <= given.seated_ns <= given.begun_ns <= given.first_ns
         assert {given.policy for given in answers} == {LATENCY, THROUGHPUT}
         assert engine.switches
+        assert (engine.counts.hand_overs > 0) == (pays is not None)
 
 
 @pytest.mark.slow

@@ -22,15 +22,17 @@ SIZES = Sizes(steps=(PREFILL, DECODE), batches=1, rows=4, context=64)
 
 
 class FixedClock:
-    """Every prefill step takes 100 ns, every decode step 10."""
+    """Every prefill step takes 100 ns, every decode step 10, or what its batch takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, decode_ns: dict[int, float] | None = None) -> None:
+        self.decode_ns = decode_ns or {}
         self.events: list[tuple[float, int]] = []
         self.most_rows = 0
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         self.most_rows = max(self.most_rows, work.rows)
-        heapq.heappush(self.events, (now_ns + (10 if work.is_decode else 100), work.batch))
+        decode_ns = self.decode_ns.get(work.batch, 10)
+        heapq.heappush(self.events, (now_ns + (decode_ns if work.is_decode else 100), work.batch))
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         if not self.events or self.events[0][0] > until_ns:
