@@ -20,7 +20,7 @@ from tessera.backend.cuda.helpers import Helpers
 from tessera.backend.cuda.host_memory import HostMemory
 from tessera.backend.cuda.loading import Loader
 from tessera.backend.cuda.memory import ReplicaMemory
-from tessera.backend.service import Model, StateParts
+from tessera.backend.service import Model
 from tessera.ir.plan.launch_program import AreaKind, Place
 from tessera.ir.plan.launch_program import Bytes as Ranges
 from tessera.ir.program.program import (
@@ -164,27 +164,6 @@ class ReplicaContents:
     def state_address(self, lane: int, device: str, name: str) -> int:
         """The address of byte 0 of a lane's state on a device, which may hold only a part."""
         return self._address(self._states[device, name], 0, lane)
-
-    def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
-        """Bytes of states of a lane, as a device has them, packed."""
-        self._driver.use(self._devices[device].context)
-        rows = []
-        for name, ranges in parts:
-            address = self.state_address(lane, device, name)
-            rows += [self._driver.download(address + start, end - start) for start, end in ranges]
-        return np.concatenate(rows) if rows else np.zeros(0, np.uint8)
-
-    def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
-        """Set bytes of states of a lane, on one device."""
-        self._driver.use(self._devices[device].context)
-        at, flat = 0, _flat(content)
-        for name, ranges in parts:
-            address = self.state_address(lane, device, name)
-            for start, end in ranges:
-                self._driver.upload(address + start, flat[at : at + end - start])
-                at += end - start
-        # A small copy may return before it has arrived, and streams do not wait for it.
-        self._driver.settle()
 
     def read_states(self, lane: int) -> dict[str, Bytes]:
         """The states of a lane, read from their homes; address words as in `address_words`."""

@@ -3,7 +3,7 @@
 In: a replica on GPUs. Out: the methods for states of `Backend` and `HandingBackend` in
 `backend.service`. Bytes for a replica of this process go from memory to memory, on a stream of
 their own: the host waits for them, and lets the next request of the other lane begin afterwards.
-Spans of one size at one distance are one copy of rows.
+Others go through pinned memory. Spans of one size at one distance are one copy of rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from tessera.backend.cuda.api import MOST_PITCH, Bytes, Driver, Handle
+from tessera.backend.cuda.api import MOST_PITCH, Bytes, Driver, Handle, host_view
 from tessera.backend.cuda.call_structures import copy_2d
 from tessera.backend.cuda.replica import CudaReplica
 from tessera.backend.service import Backend, StateParts
@@ -28,7 +28,8 @@ class LaneStates(ABC):
 
     def __init__(self) -> None:
         self._moving: dict[str, Handle] = {}
-        self._opening = threading.Lock()
+        self._opening, self._staging = threading.Lock(), threading.Lock()
+        self._room = 0, 0
 
     @abstractmethod
     def _at_rest(self) -> AbstractContextManager[None]:
@@ -41,13 +42,44 @@ class LaneStates(ABC):
 
     def read_parts(self, lane: int, device: str, parts: StateParts) -> Bytes:
         """Bytes of states of a lane, as a device has them."""
-        with self._at_rest():
-            return self.replica.contents.read_parts(lane, device, parts)
+        size = sum(end - start for _, ranges in parts for start, end in ranges)
+        with self._at_rest(), self._staging:
+            stream, pinned = self._stream(device), self._pinned(size)
+            for state, spans in self._spans(lane, device, parts):
+                for strip in strips_of(spans):
+                    self._copy(state, pinned, strip, stream)
+            self.driver.call("cuStreamSynchronize", stream)
+            return host_view(pinned, size).copy()
 
     def write_parts(self, lane: int, device: str, parts: StateParts, content: Bytes) -> None:
         """Set bytes of states of a lane, on one device."""
-        with self._at_rest():
-            self.replica.contents.write_parts(lane, device, parts, content)
+        with self._at_rest(), self._staging:
+            stream, pinned = self._stream(device), self._pinned(content.nbytes)
+            host_view(pinned, content.nbytes)[:] = content
+            for state, spans in self._spans(lane, device, parts):
+                for strip in strips_of([(at, start, size) for start, at, size in spans]):
+                    self._copy(pinned, state, strip, stream)
+            self.driver.call("cuStreamSynchronize", stream)
+
+    def _spans(
+        self, lane: int, device: str, parts: StateParts
+    ) -> Iterator[tuple[int, list[MovedSpan]]]:
+        """The address of each state, and where its ranges are there and when packed."""
+        at = 0
+        for name, ranges in parts:
+            spans = []
+            for start, end in ranges:
+                spans.append((start, at, end - start))
+                at += end - start
+            yield self.replica.contents.state_address(lane, device, name), spans
+
+    def _pinned(self, size: int) -> int:
+        """Memory of the host for so many bytes; it is kept for the next ones."""
+        if size > self._room[1]:
+            if self._room[1]:
+                self.driver.free_host(self._room[0])
+            self._room = self.driver.allocate_host(size), size
+        return self._room[0]
 
     def hand_to(self, other: Backend, lane: int, there: int, transfer: StateTransfer) -> bool:
         """Copy the bytes of a transfer to a replica of this process, if the other one is."""
@@ -89,6 +121,9 @@ class LaneStates(ABC):
             self.driver.use(self.replica.devices[device].context)
             self.driver.destroy_stream(stream)
         self._moving.clear()
+        if self._room[1]:
+            self.driver.free_host(self._room[0])
+            self._room = 0, 0
 
 
 def strips_of(spans: Sequence[MovedSpan]) -> Iterator[Sequence[MovedSpan]]:

@@ -379,6 +379,7 @@ class Dispatcher:
                 self._users.notify_all()
 
     def _close_backend(self) -> None:
-        with self._turn.lock, self._beginning, self._users:
+        with self._users:  # nobody begins to use it any more
             self._users.wait_for(lambda: not self._using)
+        with self._turn.lock, self._beginning:
             self.backend.close()

@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NoReturn
 
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.host_loop.request_book import LaneHold
-from tessera.backend.service import HandingBackend, ServiceFault
+from tessera.backend.service import Backend, HandingBackend, ServiceFault
 from tessera.diagnostics import TesseraError, error
 from tessera.driver.run.open_plan import OpenPlan
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, StateTransfer
@@ -143,7 +145,8 @@ class _RunningMove:
         source, target = self._ends
         taken = [(p.state, [(a, a + n) for a, _, n in p.spans]) for p in transfer.portions]
         put = [(p.state, [(b, b + n) for _, b, n in p.spans]) for p in transfer.portions]
-        with source.dispatcher.using() as here, target.dispatcher.using() as there:
+        with ExitStack() as stack:
+            here, there = (self._use(end, stack) for end in self._ends)
             if isinstance(here, HandingBackend):
                 try:
                     if here.hand_to(there, source.lane, target.lane, transfer):
@@ -161,7 +164,13 @@ class _RunningMove:
             except BaseException as problem:
                 self._break(target, problem)
 
-    def _break(self, end: MoveEnd, problem: BaseException) -> None:
+    def _use(self, end: MoveEnd, stack: ExitStack) -> Backend:
+        try:
+            return stack.enter_context(end.dispatcher.using())
+        except BaseException as problem:
+            self._break(end, problem)
+
+    def _break(self, end: MoveEnd, problem: BaseException) -> NoReturn:
         """An end has had a fault: it ends."""
         self._problem = self._problem or (end, problem)
         end.dispatcher.fail(problem)

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import pytest
 
 from tessera.backend.host_loop.dispatch import Dispatcher
+from tessera.backend.host_loop.request_book import LaneHold
 from tessera.backend.service import (
     Bytes,
     Completion,
@@ -736,3 +737,59 @@ def test_nobody_sleeps_for_what_is_so_already() -> None:
     with loop(backend) as dispatcher:
         backend.interrupt_waiting = True
         assert dispatcher.collect_until(lambda: True)
+
+
+class Turn:
+    """A hold, and what it is told."""
+
+    def __init__(self, lane: int) -> None:
+        self.told: list[object] = []
+        self.hold = LaneHold(lane, lambda: self.told.append("turn"), self.told.append)
+
+
+@both
+def test_a_hold_takes_its_turn_in_a_lane(kind: type[Scripted]) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=1, lanes=2) as dispatcher:
+        first = dispatcher.submit({}, trace=0, lane=0)
+        held, free = Turn(0), Turn(1)
+        dispatcher.hold(held.hold)
+        dispatcher.hold(free.hold)
+        assert free.told == ["turn"]  # a hold takes no slot
+        dispatcher.release(free.hold)
+        assert not held.told
+        backend.finish(0)
+        until(lambda: held.told == ["turn"])
+        assert first.done()
+        after = dispatcher.submit({}, trace=1, lane=0)
+        assert not backend.under_way
+        dispatcher.release(held.hold)
+        until(lambda: any(one.trace == 1 for one in backend.under_way))
+        backend.finish(after.request.number)
+        after.result(300)
+        assert [one.trace for one in backend.begun] == [0, 1]
+
+
+@both
+def test_holds_end_with_everything(kind: type[Scripted]) -> None:
+    backend = kind(depth=1)
+    with loop(backend, slots=1, lanes=2) as dispatcher:
+        dispatcher.submit({}, trace=0, lane=0)
+        waiting, held, late = Turn(0), Turn(1), Turn(1)
+        dispatcher.hold(waiting.hold)
+        dispatcher.hold(held.hold)
+        # Whoever uses the backend delays its end, and may let its own lane go on meanwhile.
+        with dispatcher.using():
+            dispatcher.fail(ServiceFault(error("TSR5051", "gone")))
+            assert [type(told) for told in waiting.told] == [ServiceFault]
+            assert [str(type(told)) for told in held.told][1:] == [str(ServiceFault)]
+            dispatcher.release(held.hold)
+            assert not backend.closed
+        until(lambda: bool(backend.closed))
+        dispatcher.hold(late.hold)
+        assert [type(told) for told in late.told] == [ServiceFault]
+        for turn in (waiting, late):
+            dispatcher.release(turn.hold)
+        with pytest.raises(ServiceFault), dispatcher.using():
+            pass
+        assert not dispatcher.book.holds

@@ -15,6 +15,7 @@ import pytest
 from tessera.backend.cuda.lane_states import strips_of
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
+from tessera.driver.hosts.kept_hosts import KeptHosts
 from tessera.driver.run import serving
 from tessera.driver.run.moves import HandOverFault
 from tessera.driver.run.runtime import Runtime
@@ -145,11 +146,11 @@ def test_a_canceled_move_moves_nothing() -> None:
 
 
 class Victim:
-    """A runtime of which a device process dies, stops, or is closed at a random moment."""
+    """A runtime of which the process of a device is killed at a random moment."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, hosts: KeptHosts | None = None) -> None:
         self.rng = random.Random(seed)
-        self.runtime = Runtime(roles_plan(), backend="cpu", time_limit_s=20.0)
+        self.runtime = Runtime(roles_plan(), backend="cpu", time_limit_s=20.0, hosts=hosts)
         self.known = Sequences(self.runtime, seed)
         for lane in (0, 1):
             self.known.begin(lane)
@@ -159,7 +160,8 @@ class Victim:
 
     def kill(self, replica: int) -> None:
         backend = self.runtime._serving._dispatchers[replica].backend
-        device = self.rng.choice(list(backend._devices.values()))  # type: ignore[attr-defined]
+        processes = getattr(backend, "_devices", None) or getattr(backend, "_links", {})
+        device = self.rng.choice(list(processes.values()))
         os.kill(device.process.pid, signal.SIGKILL)
 
 
@@ -169,9 +171,9 @@ def step_twice(known: Sequences, lane: int) -> None:
         known.look()
 
 
-def try_death(seed: int) -> bool:
+def try_death(seed: int, hosts: KeptHosts | None = None) -> bool:
     """Kill a device of one end while rows move; returns whether the move failed."""
-    victim = Victim(seed)
+    victim = Victim(seed, hosts)
     known, rng = victim.known, victim.rng
     lost = rng.randrange(2)
     with victim.runtime as runtime:
@@ -224,3 +226,10 @@ def test_deaths_during_moves(seed: int) -> None:
 @pytest.mark.slow
 def test_100_deaths_during_moves() -> None:
     assert sum(try_death(100 + seed) for seed in range(100)) > 30
+
+
+@pytest.mark.slow
+def test_100_deaths_during_moves_over_hosts(tmp_path: Path) -> None:
+    rows = ('name = "left"\ndevices = ["a", "c"]', 'name = "right"\ndevices = ["b", "d"]')
+    with KeptHosts(hosts_file(tmp_path, *rows, head='silent = "60s"\n')) as hosts:
+        assert sum(try_death(100 + seed, hosts) for seed in range(100)) > 30
