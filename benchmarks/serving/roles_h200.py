@@ -29,6 +29,7 @@ from typing import Any
 
 import tessera
 from benchmarks.common import TRACES, Row, arguments, machine, write
+from benchmarks.running.cuda_bench import facts
 from benchmarks.serving import engines, h200
 from benchmarks.serving import tokens as serving_tokens
 from tessera.driver.run.open_plan import open_plan
@@ -226,7 +227,9 @@ def run(given: argparse.Namespace) -> None:
         for name, row in part():
             rows[name] = row
             print(name, json.dumps(row), flush=True)
-            write({"what": __doc__.splitlines()[0], **machine(), "rows": rows}, given.output)
+            head = {"what": __doc__.splitlines()[0], **machine()}
+            head |= {"gpu": facts()} if one_run.backend == "cuda" else {}
+            write(head | {"rows": rows}, given.output)
 
 
 def main() -> None:
