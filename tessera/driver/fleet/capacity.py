@@ -12,12 +12,11 @@ the time per token includes the slowest hand-over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.follow_units import DealtRequest, follow_units
-from tessera.driver.fleet.mix import Offer, fastest_mix
 from tessera.driver.fleet.ways import NO_HAND_OVER, UnitWay
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
@@ -29,7 +28,6 @@ _LEAST_PART = 0.02
 _HALVINGS = 5
 _MOST_STEPS = 2_500
 _FEWEST, _MOST = 100, 200
-_SHOWN = 3
 
 _ROLES = EngineRole.BOTH, EngineRole.PROMPTS, EngineRole.ANSWERS
 
@@ -42,7 +40,7 @@ class Capacity:
 
     In a pool, the rate is that of prompts or of answers. A unit with several roles has what it does
     per second in `shares`: whole requests, prompts alone, answers alone. `missed` says which limit
-    keeps it from serving, and by how much.
+    keeps it from serving, and by how much. `is_bound`: it serves no more than that.
     """
 
     way: UnitWay
@@ -51,6 +49,7 @@ class Capacity:
     missed: str = ""
     nearest: ServingReport | None = None
     shares: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    is_bound: bool = False
 
     @property
     def served(self) -> tuple[float, float, float]:
@@ -80,47 +79,60 @@ def capacity_of(way: UnitWay, work: Workload) -> Capacity:
     return best
 
 
-def capacities_of(ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> list[Capacity]:
-    """The capacity of each way; the rate of ways that others make useless is 0.
+class UnitRates:
+    """What units serve, found where it matters.
 
-    A way is useless if smaller units of the same GPUs serve at least as much as it does when it
-    never waits: then no mix needs it. The best of each strategy are still simulated, to be shown.
+    Without limits, all of it is known. With limits, a unit first has a bound on its rate; what it
+    serves is found when a mix would take it (`follow`). So the best mix takes only units whose
+    rates are known, and no unit that was not followed would make it better.
     """
-    order = sorted(range(len(ways)), key=lambda n: sum(ways[n].gpus))
-    bounds = [BUSY * way.most_rate(work, way.rows_of(work)) for way in ways]
-    shown = _best_of_strategies(ways, bounds)
-    made: dict[int, Capacity] = {}
-    for done, number in enumerate(order):
-        way = ways[number]
-        on_way(done, len(ways))
-        offers = [
-            Offer(c.rate, float(sum(c.way.gpus)), c.way.gpus)
-            for c in made.values()
-            if c.way.role is way.role
-        ]
-        if number not in shown and _are_enough(offers, way.gpus, bounds[number]):
-            made[number] = Capacity(
-                way=way, rate=0.0, rows=0, missed="smaller units of these GPUs serve more"
-            )
-        else:
-            made[number] = capacity_of(way, work)
-    return [made[number] for number in range(len(ways))]
+
+    def __init__(self, ways: Sequence[UnitWay], work: Workload, on_way: OnWay) -> None:
+        self._work, self._on_way = work, on_way
+        self._known: dict[int, Capacity] = {}
+        self._first = [_bounded(way, work) for way in ways]
+
+    def known(self, capacity: Capacity) -> Capacity:
+        """The capacity, as far as it is known by now."""
+        return self._known.get(id(capacity.way), capacity)
+
+    def follow(self, capacity: Capacity) -> Capacity:
+        """What a unit serves, by simulation."""
+        key = id(capacity.way)
+        if key not in self._known:
+            self._on_way(len(self._known), len(self._first))
+            self._known[key] = capacity_of(capacity.way, self._work)
+        return self._known[key]
+
+    def all(self) -> tuple[Capacity, ...]:
+        """All units, as far as they are known; a rate may be a bound."""
+        return tuple(map(self.known, self._first))
+
+    def shown(self) -> tuple[Capacity, ...]:
+        """All units; the rate is 0 if no mix would take one, so that it was not followed."""
+        return tuple(replace(c, rate=0.0, missed=_UNUSED) if c.is_bound else c for c in self.all())
 
 
-def _best_of_strategies(ways: Sequence[UnitWay], bounds: Sequence[float]) -> set[int]:
-    """All ways of one GPU, and the ways of each strategy that serve the most per GPU."""
-    shown = {n for n, way in enumerate(ways) if sum(way.gpus) == 1}
-    whole = [n for n, way in enumerate(ways) if way.role is EngineRole.BOTH]
-    for strategy in dict.fromkeys(ways[n].strategy for n in whole):
-        own = [n for n in whole if ways[n].strategy == strategy]
-        own.sort(key=lambda n: -bounds[n] / sum(ways[n].gpus))
-        shown |= set(own[:_SHOWN])
-    return shown
+_UNUSED = "not followed: other units serve at least as much"
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_SLACK = 1.1  # times are linear between traces only
 
 
-def _are_enough(offers: Sequence[Offer], gpus: tuple[int, ...], rate: float) -> bool:
-    mix = fastest_mix(offers, [float(n) for n in gpus]) if offers else None
-    return mix is not None and mix.rate(offers) >= rate
+def _bounded(way: UnitWay, work: Workload) -> Capacity:
+    """What a unit serves, or with limits no more than.
+
+    Tokens of a batch that keeps the time per token come no faster than those of the largest batch
+    whose step does; requests that do not keep it may come faster.
+    """
+    rows, tpot = way.rows_of(work), work.slo.tpot_ns
+    if rows < 1 or (tpot is None and work.slo.ttft_ns is None):
+        return capacity_of(way, work)
+    rate = BUSY * way.most_rate(work, rows)
+    if tpot is not None and way.role is not EngineRole.PROMPTS:
+        fits = [n for n in range(1, rows + 1) if way.decode.at(n).ns <= tpot]
+        kept = way.most_rate(work, max(fits)) if fits else 0.0
+        rate = min(rate, kept * _SLACK / _SHARES[work.percentile])
+    return Capacity(way=way, rate=rate, rows=rows, is_bound=True)
 
 
 def requests_for(way: UnitWay, work: Workload, rows: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 
-from tessera.driver.fleet.capacity import Capacity, report_of, requests_for
+from tessera.driver.fleet.capacity import Capacity, UnitRates, report_of, requests_for
 from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.follow_units import DealtRequest, follow_units
 from tessera.driver.fleet.mix import NO_ROADS, Mix, Offer, Roads, cheapest_mix, fastest_mix
@@ -76,22 +76,26 @@ class FleetChoice:
 
 @dataclass(frozen=True, slots=True)
 class UnitChooser:
-    """What choices are made with: GPUs, links between pools, and the demand, if there is one."""
+    """What choices are made with: GPUs, links between pools, and the demand, if there is one.
+
+    `rates` finds what units serve that have only a bound so far.
+    """
 
     offered: Offered
     links: PoolLinks
     demand: float | None
+    rates: UnitRates | None = None
 
     def best(self, name: str, capacities: Sequence[Capacity], shared: bool = False) -> FleetChoice:
         """The best mix of some units. `shared`: they may divide their time between roles."""
-        own = [c for c in capacities if c.rate > 0]
-        offers, roads = self._offers(own, shared)
-        most = [kind.most for kind in self.offered.kinds]
-        mix: Mix | None = None
-        if offers and self.demand is None:
-            mix = fastest_mix(offers, most, roads)
-        elif offers and self.demand is not None:
-            mix = cheapest_mix(offers, most, self.demand, roads)
+        own, offers, mix = self._solved(capacities, shared)
+        while mix is not None and self.rates is not None:
+            taken = [c for c, n in zip(own, mix.counts, strict=True) if n and c.is_bound]
+            if not taken:
+                break
+            for capacity in taken:
+                self.rates.follow(capacity)
+            own, offers, mix = self._solved(capacities, shared)
         if mix is None:
             return FleetChoice(name=name, why=self._why_not(capacities))
         priced = all(
@@ -105,6 +109,20 @@ class UnitChooser:
             rate=mix.rate(offers),
             usd_per_hour=mix.usd_per_hour(offers) if priced else None,
         )
+
+    def _solved(
+        self, capacities: Sequence[Capacity], shared: bool
+    ) -> tuple[list[Capacity], list[Offer], Mix | None]:
+        """The best mix by what is known of units, and those of them that serve something."""
+        known = capacities if self.rates is None else map(self.rates.known, capacities)
+        own = [c for c in known if c.rate > 0]
+        offers, roads = self._offers(own, shared)
+        most = [kind.most for kind in self.offered.kinds]
+        if not offers:
+            return own, offers, None
+        if self.demand is None:
+            return own, offers, fastest_mix(offers, most, roads)
+        return own, offers, cheapest_mix(offers, most, self.demand, roads)
 
     def _offers(self, capacities: Sequence[Capacity], shared: bool) -> tuple[list[Offer], Roads]:
         prices = [kind.usd_per_hour or 0.0 for kind in self.offered.kinds]
@@ -132,10 +150,11 @@ class UnitChooser:
     def _why_not(self, capacities: Sequence[Capacity]) -> str:
         if not capacities:
             return "no such split fits these GPUs"
-        able = [capacity for capacity in capacities if capacity.rate > 0]
+        known = capacities if self.rates is None else list(map(self.rates.known, capacities))
+        able = [capacity for capacity in known if capacity.rate > 0]
         if not able:
-            nearest = min((c.missed for c in capacities if c.missed), default="")
-            return nearest or "it serves nothing"
+            nearest = min((c.missed for c in known if c.missed), default="")
+            return nearest or "no unit keeps the limits"
         most = replace(self, demand=None).best("", able)
         if not most.units:
             return "no unit that reads prompts is linked to one that makes answers"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import inf
 
 from tessera.diagnostics import ExitCode, TesseraError
-from tessera.driver.fleet.capacity import Capacity
+from tessera.driver.fleet.capacity import Capacity, UnitRates
 from tessera.driver.fleet.choose_units import NOISE, FleetChoice, UnitChooser
 from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.model_steps import ServedModel
@@ -125,14 +125,14 @@ def _refusal(headline: str, *notes: str, hint: str) -> TesseraError:
     return TesseraError.of("TSR3027", headline, notes=notes, hint=hint, exit_code=ExitCode.NO_PLAN)
 
 
-def no_mix(capacities: Sequence[Capacity], chooser: UnitChooser, work: Workload) -> TesseraError:
+def no_mix(rates: UnitRates, chooser: UnitChooser, work: Workload) -> TesseraError:
     """The error if nothing serves the demand within the limits: the nearest, and what it lacks."""
     offered, demand = chooser.offered, chooser.demand or 0.0
-    most = replace(chooser, demand=None).best("", capacities)
+    most = replace(chooser, demand=None).best("", rates.all())
     if not most.units:
         return _refusal(
             "no way to use these GPUs keeps the limits",
-            *_nearest(capacities, work),
+            *_nearest([rates.follow(c) for c in rates.all()], work),
             hint="relax `--slo`, or offer faster GPUs",
         )
     taken = most.gpus(len(offered.kinds))

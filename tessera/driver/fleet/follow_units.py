@@ -46,6 +46,14 @@ class DealtRequest:
     writer: int | None
 
 
+_StepLoad = tuple[float, list[tuple[int, float]]]
+"""The time of a step alone, and its load on each device and link that it uses."""
+
+
+def _step_load(taken: Taken) -> _StepLoad:
+    return taken.ns, [(number, load) for number, load in enumerate(taken.loads) if load]
+
+
 class UnitClock:
     """When steps end on the devices of a unit. Prompts in `handed` have been read elsewhere."""
 
@@ -53,8 +61,8 @@ class UnitClock:
         self._way = way
         self._free = [0.0] * len(way.decode.points[0][1].loads)
         self._events: list[tuple[float, int]] = []
-        self._decodes: dict[int, Taken] = {}
-        self._prefills: dict[int, Taken] = {0: Taken(0.0, ())}
+        self._decodes: dict[int, _StepLoad] = {}
+        self._prefills: dict[int, _StepLoad] = {0: (0.0, [])}
         self.handed: set[int] = set()
         self.busy = 0.0
 
@@ -65,23 +73,22 @@ class UnitClock:
 
     def begin(self, work: StepWork, now_ns: float) -> None:
         """A batch begins a step."""
-        taken = self._taken(work)
-        end = now_ns + taken.ns
-        for number, load in enumerate(taken.loads):
-            if load:
-                self._free[number] = max(self._free[number], now_ns) + load
-                end = max(end, self._free[number])
-        self.busy += taken.ns
+        takes, loads = self._taken(work)
+        end, free = now_ns + takes, self._free
+        for number, load in loads:
+            until = free[number] = max(free[number], now_ns) + load
+            end = max(end, until)
+        self.busy += takes
         heapq.heappush(self._events, (end, work.batch))
 
-    def _taken(self, work: StepWork) -> Taken:
+    def _taken(self, work: StepWork) -> _StepLoad:
         if work.is_decode:
             if work.rows not in self._decodes:
-                self._decodes[work.rows] = self._way.decode.at(work.rows)
+                self._decodes[work.rows] = _step_load(self._way.decode.at(work.rows))
             return self._decodes[work.rows]
         tokens = sum(count for job, count in work.chunks if job.number not in self.handed)
         if tokens not in self._prefills:
-            self._prefills[tokens] = self._way.prefill_at(tokens)
+            self._prefills[tokens] = _step_load(self._way.prefill_at(tokens))
         return self._prefills[tokens]
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:

@@ -5,7 +5,7 @@ and `FleetOptions`. Out: a `FleetReport`. The stages, in order:
 
 1. `load_traces`, `find_costs`: read, analyse and price the traces on each kind of GPU.
 2. `find_ways`: every way to use some GPUs as one unit, with the times of its steps.
-3. `capacity_of`: the requests per second that a unit serves within the limits.
+3. `UnitRates`: the requests per second that a unit serves within the limits.
 4. `cheapest_mix` or `fastest_mix`: how many units of which ways; the same with the ways of each
    strategy alone, and of each kind of GPU alone, to show the alternatives.
 5. `check_mix`: the chosen units, simulated with requests that arrive as expected.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.fleet.bounds import FleetBound, fleet_bound
-from tessera.driver.fleet.capacity import Capacity, capacities_of
+from tessera.driver.fleet.capacity import Capacity, UnitRates
 from tessera.driver.fleet.choose_units import (
     FleetChoice,
     UnitChooser,
@@ -122,12 +122,11 @@ def fleet(
     ways = find_ways(search, lambda name: tell("finding ways to use GPUs", name))
     if not ways:
         raise nothing_fits(model, offered, work)
-    count = counter(on_progress, "finding what units serve", "units")
-    kept = tuple(capacities_of(ways, work, count))
-    tell("choosing")
-    chooser = UnitChooser(offered, pool_links(search), options.demand)
-    chosen, checked, margin = _chosen(kept, chooser, options, work, arrivals)
-    rivals = tuple(rival_choices(kept, chooser, options.strategies, why_none(search)))
+    rates = UnitRates(ways, work, counter(on_progress, "finding what units serve", "units"))
+    chooser = UnitChooser(offered, pool_links(search), options.demand, rates)
+    chosen, checked, margin = _chosen(chooser, rates, options, work, arrivals)
+    rivals = tuple(rival_choices(rates.all(), chooser, options.strategies, why_none(search)))
+    kept = rates.shown()
     return FleetReport(
         options=options,
         offered=offered,
@@ -234,8 +233,8 @@ def _loaded_steps(
 
 
 def _chosen(
-    capacities: Sequence[Capacity],
     chooser: UnitChooser,
+    rates: UnitRates,
     options: FleetOptions,
     work: Workload,
     arrivals: list[Wanted] | None,
@@ -251,7 +250,7 @@ def _chosen(
     first: tuple[FleetChoice, ServingReport, float] | None = None
     for _ in range(_MARGINS):
         demand = None if options.demand is None else options.demand * margin
-        choice = replace(chooser, demand=demand).simplest(capacities, shared)
+        choice = replace(chooser, demand=demand).simplest(rates.all(), shared)
         if not choice.units:
             break
         rate = choice.rate if options.demand is None else options.demand
@@ -267,4 +266,4 @@ def _chosen(
         margin *= _RAISE
     if first is not None:
         return first
-    raise no_mix(capacities, chooser, work)
+    raise no_mix(rates, chooser, work)

@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.planning.serving_traces import ServingStep, serving_trace
 from tessera.diagnostics import TesseraError
-from tessera.driver.fleet.capacity import BUSY, capacity_of, follow_way
+from tessera.driver.fleet import capacity
+from tessera.driver.fleet.capacity import BUSY, UnitRates, capacity_of, follow_way
 from tessera.driver.fleet.choose_units import NOISE, UnitChooser, check_mix
 from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.fleet_words import verdict_of
@@ -21,6 +22,7 @@ from tessera.driver.fleet.make_fleet import FleetReport, fleet
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.pools import PoolLinks
 from tessera.driver.fleet.ways import NO_HAND_OVER, HandOverTime
+from tessera.driver.fleet.workload import PERCENTILES
 from tessera.driver.serve.measures import Slo
 from tessera.ir.options import WrongOption
 from tessera.report.fleet import fleet_json, fleet_text
@@ -90,6 +92,32 @@ def test_a_simple_answer_is_taken_where_it_is_as_good(served: FleetReport) -> No
             simple += 1
             assert "do not split" in " ".join(verdict_of(chosen, [plain], chooser))
     assert simple
+
+
+def test_units_that_are_not_followed_would_not_make_the_best_mix_better(
+    served: FleetReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "_FEWEST", 10)
+    monkeypatch.setattr(capacity, "_MOST", 10)
+    ways = [c.way for c in served.capacities if c.way.strategy in ("single", "layers")]
+    step, spared = ways[0].decode.at(1).ns, 0
+    for seed in share(range(10)):
+        draw = random.Random(seed)
+        limits = Slo(
+            ttft_ns=draw.choice((None, 10 ** draw.uniform(6.5, 8))),
+            tpot_ns=draw.uniform(0.7, 4) * step,
+        )
+        percentile = draw.choice(PERCENTILES)
+        work = replace(served.work, slo=limits, percentile=percentile)
+        rates = UnitRates(ways, work, lambda done, all_: None)
+        demand = draw.choice((None, served.chosen.rate * draw.uniform(0.1, 0.5)))
+        chooser = UnitChooser(served.offered, LINKS, demand, rates)
+        lazy = chooser.best("", rates.all())
+        spared += sum("not followed" in c.missed for c in rates.shown())
+        known = [rates.follow(c) for c in rates.all()]
+        best = replace(chooser, rates=None).best("", known)
+        assert (lazy.rate, lazy.usd_per_hour) == pytest.approx((best.rate, best.usd_per_hour)), seed
+    assert spared
 
 
 def test_tensor_parallelism_needs_no_tables_and_has_a_bar(served: FleetReport) -> None:
