@@ -116,6 +116,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR3028", "states that are placed alike cost something", _WARNING),
     Code("TSR3029", "a step cannot be divided so"),
     Code("TSR3030", "a fleet cannot be started so"),
+    Code("TSR3031", "no plan keeps a limit"),
     Code("TSR4001", "a program names something that is not there"),
     Code("TSR4002", "an operation is missing, done twice or done elsewhere"),
     Code("TSR4004", "bytes are not current where they are used"),

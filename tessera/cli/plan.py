@@ -21,6 +21,7 @@ from tessera.cli.options import (
     sequences_option,
 )
 from tessera.cli.progress import PlanProgress
+from tessera.cli.text_options import slo_option
 from tessera.diagnostics import ExitCode, warning
 from tessera.ir.choices import Ending
 from tessera.ir.objectives import OBJECTIVES
@@ -51,7 +52,9 @@ class StrategyChoice(click.Choice[str]):
 
 
 @click.command(short_help="Place the steps of traces on GPUs.")
-@click.argument("traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[:SHARE]]...")
+@click.argument(
+    "traces", nargs=-1, type=click.Path(allow_dash=True), metavar="[TRACE[,TRACE]...[:SHARE]]..."
+)
 @machine_options("The GPUs, such as `a100,l40s` or `2xa100`.")
 @click.option(
     "--objective",
@@ -134,6 +137,7 @@ class StrategyChoice(click.Choice[str]):
     help="Explain why a step, such as `k17`, is on its GPU.",
     shell_complete=complete_step,
 )
+@slo_option
 @json_option
 @click.option(
     "--emit",
@@ -159,10 +163,15 @@ def plan(messages: Messages, given: Typed) -> int:
     it is proved and written, and the exit code is 130; a second one ends without a plan. A plan is
     written before it is compared with other GPUs.
 
+    Commas join traces of one step of a language model at several sizes: the plan takes the batch
+    that memory and `--slo tpot=TIME` allow, and SHARE says how often a text takes the step.
+    `hf:CONFIG:SHARE` makes the traces, with SHARE tokens of answer for each prompt.
+
     \b
     Examples:
       tessc plan trace.ptx --gpus a100,l40s
       tessc plan prefill.ptx:1 decode.ptx:512 --gpus h100,rtx-pro-6000
+      tessc plan decode-b8.ptx,decode-b64.ptx:256 prefill.ptx:1 --gpus a100,l40s --slo tpot=50ms
       tessc plan trace.ptx --gpus 2xa100,l40s --objective cost --price a100=1.80
       tessc plan trace.ptx --gpus h200:84sm,h200:48sm --explain k17
       tessc plan trace.ptx --gpus a100,l40s --cut gemm:x=0.6@a100,0.4@l40s --twin norm
@@ -170,7 +179,8 @@ def plan(messages: Messages, given: Typed) -> int:
     from tessera.driver.plan import PlanOptions, emit_lp
     from tessera.driver.plan import plan as make_plan
 
-    command, options = given.record(PlanCommand), given.record(PlanOptions)
+    command = given.record(PlanCommand)
+    options = given.having(tpot_ns=command.tpot_ns()).record(PlanOptions)
     options.check_one_machine()
     target = command.target(options)
     traces = command.traces or (_only_graph(),)
@@ -198,7 +208,7 @@ def plan(messages: Messages, given: Typed) -> int:
         except KeyboardInterrupt:
             if not proved:
                 raise
-            planned = _cut_short(proved[0])
+            planned = _cut_short(proved[-1])
     _report(messages, command, planned, target)
     return ExitCode.INTERRUPTED if watch.interrupted and command.emit is None else 0
 
@@ -216,6 +226,15 @@ class PlanCommand:
     as_json: bool = False
     emit: str | None = None
     output: str | None = None
+    slo: dict[str, float] | None = None
+
+    def tpot_ns(self) -> float | None:
+        """The limit on the time per token."""
+        limits = dict(self.slo or {})
+        limit = limits.pop("tpot_ns", None)
+        if limits:
+            raise WrongOption("a plan takes a limit on the time per token: `--slo tpot=50ms`")
+        return limit
 
     def __post_init__(self) -> None:
         if self.emit == "cuda-python" and self.output == "-":

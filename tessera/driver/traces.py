@@ -57,14 +57,14 @@ def load_traces(
     Their files of contents may be links that lead to files below `data_root`.
     """
     given = [names] if isinstance(names, str | os.PathLike) else list(names)
-    shares = [_share(os.fspath(name)) for name in given]
+    shares = [read_share(os.fspath(name)) for name in given]
     total = sum(weight for _, weight in shares)
     labels = _labels([path for path, _ in shares])
     loaded = tuple(
         _load(path, weight / total, label, data_root, on_progress)
         for (path, weight), label in zip(shares, labels, strict=True)
     )
-    _check_shared(loaded)
+    check_shared(loaded)
     return loaded
 
 
@@ -75,7 +75,7 @@ def graphs_in(folder: TraceName) -> tuple[str, ...]:
     )
 
 
-def _share(name: str) -> tuple[str, float]:
+def read_share(name: str) -> tuple[str, float]:
     """Parse `decode.ptx:512`, unless a file has exactly that name."""
     if os.path.exists(name):
         return name, 1.0
@@ -270,7 +270,7 @@ def _compare(path: str, trace: str, given: KernelGraph, graph: KernelGraph) -> I
 # --- several traces ----------------------------------------------------------------------------
 
 
-def _check_shared(traces: Sequence[LoadedTrace]) -> None:
+def check_shared(traces: Sequence[LoadedTrace]) -> None:
     """Check that buffers of equal name that outlive a request are alike: they are one buffer."""
     seen: dict[str, tuple[str, int, Role]] = {}
     words: dict[str, tuple[str, tuple[str, ...]]] = {}

@@ -50,6 +50,7 @@ from tessera.planning.prices.adjust_costs import with_measured_copies, with_meas
 from tessera.planning.prices.durations import find_costs, read_profiles, refused_hints, unmeasured
 from tessera.planning.refusals import no_plan
 from tessera.planning.search.solve import write_lp
+from tessera.planning.text_figures import TextFigures, TriedSize
 
 
 def make_plan(
@@ -108,7 +109,10 @@ def _is_divided(decision: Decision) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReport:
-    """A plan, the machine it is for, and how it came about."""
+    """A plan, the machine it is for, and how it came about.
+
+    Where requests are texts, `texts` says what the plan gives, and `sizes` what other sizes do.
+    """
 
     plan: Plan
     machine: Machine
@@ -119,6 +123,8 @@ class PlanReport:
     insight: Insight
     alternatives: tuple[Baseline, ...] = ()
     frontier: tuple[Baseline, ...] = ()
+    texts: TextFigures | None = None
+    sizes: tuple[TriedSize, ...] = ()
 
 
 def setting_of(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Watch) -> PlanSetting:

@@ -45,9 +45,10 @@ _MOST_KINDS = 4
 _MOST_REASONS = 6
 _MOST_OF_IT = 0.9
 _MOST_PLACES = 4
-_COMPARED = (
+_SIZES = (
     Column(fit=Fit.WRAP),
-    *right("requests/s", "alone", "at that rate", "usd per million", "memory"),
+    *right("batch", "requests/s", "tokens/s", "per token"),
+    Column("plan", fit=Fit.WRAP),
 )
 
 
@@ -62,6 +63,7 @@ def plan_text(report: PlanReport, output: str, width: int | None = None) -> str:
         _excluded(report),
         _limits(report),
         _comparison(report, width),
+        _sizes(report, width),
         _written(report, output),
     )
     return fitted("\n".join(line for block in blocks for line in block) + "\n", width)
@@ -86,7 +88,7 @@ def _machine(report: PlanReport) -> Iterator[str]:
     yield from (f"  {_names(names)}: {rest}" for rest, names in alike.items())
     if len(report.plan.traces) > 1:
         shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
-        yield f"requests: {', '.join(shares)}"
+        yield f"{_counted(report)}: {', '.join(shares)}"
     yield from _exchange(report)
     sources = ", ".join(f"{count} from {source.value}" for source, count in report.sources)
     yield f"durations: {sources}"
@@ -113,14 +115,15 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     searched = plan.ended != Ending.GIVEN
     said = ": splitting a request does not pay" if many and not split and searched else ""
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
+    yield from _texts(report)
     yield (
-        f"  {_rate(plan.period_ns)} requests/s, "
+        f"  {_rate(plan.period_ns)} {_counted(report)}/s, "
         f"latency {format_time(plan.latency_ns)} alone and "
         f"{format_time(plan.loaded_latency_ns)} at that rate, "
-        f"${plan.usd_per_request * 1e6:.4f} per million requests"
+        f"${plan.usd_per_request * 1e6:.4f} per million {_counted(report)}"
     )
     if plan.high > plan.low > 0:
-        yield f"  {_interval(plan)} in nine of ten draws of the error bars"
+        yield f"  {_interval(plan, _counted(report))} in nine of ten draws of the error bars"
     if plan.ended == Ending.GIVEN:
         yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
@@ -129,6 +132,42 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
+
+
+def _counted(report: PlanReport) -> str:
+    """What the period of a plan is of: where requests are texts, each takes many steps."""
+    return "requests" if report.texts is None else "steps"
+
+
+def _texts(report: PlanReport) -> Iterator[str]:
+    if report.texts is None:
+        return
+    texts, limit = report.texts, report.setting.options.tpot_ns
+    within = "" if limit is None else f", within {format_time(limit)}"
+    yield (
+        f"  {texts.requests_per_s:.4g} requests/s, {texts.tokens_per_s:.5g} tokens/s, in batches "
+        f"of {texts.batch}; {texts.sequences} texts in memory at once"
+    )
+    yield f"  {format_time(texts.tpot_ns)} per token in the mean{within}"
+
+
+def _sizes(report: PlanReport, width: int | None) -> Iterator[str]:
+    """What other sizes of the steps give, where there is a choice."""
+    if len(report.sizes) < 2:
+        return
+    rows = []
+    for size in report.sizes:
+        given = size.figures
+        figures = ["-"] * 3
+        if given is not None:
+            figures = [f"{given.requests_per_s:.4g}", f"{given.tokens_per_s:.5g}"]
+            figures.append(format_time(given.tpot_ns))
+        names = ", ".join(safe(name) for name in size.names)
+        taken = " (this plan)" * (given == report.texts)
+        rows.append([f"{names}{taken}", str(size.batch), *figures, size.why or size.strategy])
+    yield "sizes of the steps:"
+    yield from table(_SIZES, rows, width)
+    yield ""
 
 
 def _nearness(plan: Plan) -> str:
@@ -143,16 +182,16 @@ def _rate(period_ns: float) -> str:
     return f"{1e9 / period_ns:.1f}" if period_ns > 0 else "-"
 
 
-def _interval(plan: Plan) -> str:
+def _interval(plan: Plan, counted: str) -> str:
     """The interval of the objective's figure that holds nine of ten draws."""
     objective = Objective.named(plan.objective)
     match objective.unit:
         case FigureUnit.TIME:
             return f"{objective} {format_time(plan.low)} to {format_time(plan.high)}"
         case FigureUnit.USD:
-            return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million requests"
+            return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million {counted}"
         case FigureUnit.RATE:
-            return f"{_rate(plan.high)} to {_rate(plan.low)} requests/s"
+            return f"{_rate(plan.high)} to {_rate(plan.low)} {counted}/s"
 
 
 def _doubt(report: PlanReport) -> Iterator[str]:
@@ -322,7 +361,7 @@ def _limits(report: PlanReport) -> Iterator[str]:
     if not limits:
         return
     yield ""
-    yield f"bottleneck: {limits[0].text}, {format_time(limits[0].ns)} per request"
+    yield f"bottleneck: {limits[0].text}, {format_time(limits[0].ns)} per {_counted(report)[:-1]}"
     others = [limit for limit in limits[1:4] if limit.ns > 0]
     if others:
         yield "  then " + ", ".join(f"{limit.text} {format_time(limit.ns)}" for limit in others)
@@ -357,17 +396,20 @@ def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
         memory_bytes=memory,
     )
     yield ""
-    yield from comparison_table([mine, *plan.baselines], width)
+    yield from comparison_table([mine, *plan.baselines], width, _counted(report))
     if report.alternatives:
         yield "in place of this machine:"
-        yield from comparison_table(report.alternatives, width)
+        yield from comparison_table(report.alternatives, width, _counted(report))
     if report.frontier:
         yield "no plan found is better in one and no worse in the others:"
-        yield from comparison_table(report.frontier, width)
+        yield from comparison_table(report.frontier, width, _counted(report))
 
 
-def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list[str]:
-    """Ways to serve requests, side by side."""
+def comparison_table(
+    rows: Sequence[Baseline], width: int | None = None, counted: str = "requests"
+) -> list[str]:
+    """Ways to serve requests, side by side; rates are of what is `counted`."""
+    numbers = right(f"{counted}/s", "alone", "at that rate", "usd per million", "memory")
     cells = [
         (
             row.name,
@@ -379,7 +421,7 @@ def comparison_table(rows: Sequence[Baseline], width: int | None = None) -> list
         )
         for row in rows
     ]
-    return table(_COMPARED, cells, width)
+    return table((Column(fit=Fit.WRAP), *numbers), cells, width)
 
 
 # --- numbers -----------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
             "reached": losses.reached,
             "parts": [{"name": name, "ns": ns} for name, ns in losses.parts],
         },
+        "texts": None if report.texts is None else asdict(report.texts),
+        "sizes": [asdict(size) for size in report.sizes],
         "alternatives": [asdict(alternative) for alternative in report.alternatives],
         "frontier": [asdict(point) for point in report.frontier],
         "explained": [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.diagnostics import TesseraError
+from tessera.driver.step_sizes import check_family, tokens_of, wrong_sizes
 from tessera.ir.graph.graph import GraphBuffer
 from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Machine
@@ -22,8 +22,6 @@ from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import problem_of
 from tessera.planning.problem.problem import Tensor
 
-_TOKENS = ("tokens", "input_ids")
-_INTEGERS = ("s64", "s32", "u64", "u32")
 _ATTENTION = ("attention", "attn", "flash", "fmha", "sdpa")
 
 
@@ -115,13 +113,13 @@ def served_model(
     prefill = sorted((s for s in steps if not s.is_decode), key=lambda s: s.rows * s.tokens)
     if not decode or not prefill:
         missing = "decode step (one token of each sequence)" if prefill else "prefill step"
-        raise _wrong(
+        raise wrong_sizes(
             f"there is no {missing} among the traces",
             "give both: `tessc trace hf:config.json --phase decode --batch 64 -o decode.ptx`, "
             "and the same with `--phase prefill --batch 1`",
         )
     for family in (decode, prefill):
-        _check_family(family)
+        check_family([step.trace for step in family])
     largest = decode[-1]
     token_bytes, row_bytes = _kept(largest)
     return ServedModel(
@@ -136,7 +134,7 @@ def served_model(
 def _model_step(
     trace: LoadedTrace, costs: Costs, machine: Machine, context: int | None
 ) -> ModelStep:
-    rows, tokens = _tokens_of(trace)
+    rows, tokens = tokens_of(trace)
     detail = problem_of(trace.graph, machine, costs, slots=1, lanes=1).problem.detail
     assert detail is not None
     reach = tokens if tokens > 1 else _reach(trace, context)
@@ -153,39 +151,23 @@ def _model_step(
     )
 
 
-def _tokens_of(trace: LoadedTrace) -> tuple[int, int]:
-    """Rows and tokens per row, from the shape of the input of tokens."""
-    inputs = [b for b in trace.program.buffers if b.role is Role.INPUT]
-    whole = [b for b in inputs if b.dtype is not None and b.dtype.value in _INTEGERS]
-    shaped = [b for b in whole if b.shape is not None and 1 <= len(b.shape) <= 2]
-    chosen = next((b for name in _TOKENS for b in shaped if b.name == name), None)
-    if chosen is None:
-        raise _wrong(
-            f"`{trace.planned.name}` is no step of a language model: it has no input "
-            f"`{_TOKENS[0]}` or `{_TOKENS[1]}` of whole numbers",
-            "a fleet is planned for requests for text; `tessc plan` takes any trace",
-        )
-    shape = chosen.shape or (1,)
-    return shape[0], shape[1] if len(shape) == 2 else 1
-
-
 def _reach(trace: LoadedTrace, given: int | None) -> int:
     """The context of a decode step: by the shapes of its attention, or as given."""
     name = trace.planned.name
     seen = _attended(trace)
     if not seen and given is None:
-        raise _wrong(
+        raise wrong_sizes(
             f"`{name}` does not say how many tokens its attention goes over",
             "give it: `--context 2048`",
         )
     if seen and given not in (None, seen):
-        raise _wrong(
+        raise wrong_sizes(
             f"attention of `{name}` goes over {seen} tokens, not over {given}",
             "leave `--context` out: it is for traces that do not say it",
         )
     longest = _longest_axis(trace)
     if given is not None and longest is not None and given > longest:
-        raise _wrong(
+        raise wrong_sizes(
             f"`{name}` keeps {longest} tokens of a sequence at most, and `--context` says {given}",
             f"give `--context {longest}` or less, or capture steps with larger caches",
         )
@@ -206,22 +188,6 @@ def _longest_axis(trace: LoadedTrace) -> int | None:
     return max((n for shape in states for n in shape[1:]), default=None)
 
 
-def _check_family(steps: Sequence[ModelStep]) -> None:
-    """Check that the steps of one phase are one model at several sizes."""
-    first = steps[0]
-    for other in steps[1:]:
-        mine, theirs = ([n.name for n in s.trace.graph.nodes] for s in (first, other))
-        if mine != theirs:
-            raise _wrong(
-                f"`{first.name}` and `{other.name}` are not one model at two sizes: they have "
-                f"{len(mine)} and {len(theirs)} steps"
-                + ("" if len(mine) != len(theirs) else " of other names"),
-                "capture all traces of a phase from one model, in one way",
-            )
-        if other.rows * other.tokens == first.rows * first.tokens:
-            raise _wrong(f"`{first.name}` and `{other.name}` are of one size", "give one of them")
-
-
 def _kept(step: ModelStep) -> tuple[dict[str, float], dict[str, float]]:
     """Bytes of each state per token of a sequence, or per sequence if no axis counts tokens."""
     by_token: dict[str, float] = {}
@@ -236,7 +202,3 @@ def _kept(step: ModelStep) -> tuple[dict[str, float], dict[str, float]]:
         else:
             by_row[state.name] = state.bytes / max(rows, 1)
     return by_token, by_row
-
-
-def _wrong(message: str, hint: str) -> TesseraError:
-    return TesseraError.of("TSR3026", message, hint=hint)

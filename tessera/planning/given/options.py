@@ -31,7 +31,8 @@ class PlanOptions:
     `states_alike` asks for two policies whose states are on the same devices. `pins` and `forbids`
     are `STEP=GPU`. `cuts` (`STEP:AXIS=SHARE[@GPU],...`) and `twins` (`STEP[=GPU,...]`) divide steps
     as asked for; the search then divides no others. `seconds` ends the search by the clock, which
-    makes a plan depend on the machine that makes it; without it only counts end it.
+    makes a plan depend on the machine that makes it; without it only counts end it. `tpot_ns` is
+    the longest mean time per token where requests are texts.
     """
 
     gpus: str | None = None
@@ -53,6 +54,7 @@ class PlanOptions:
     cuts: tuple[str, ...] = ()
     twins: tuple[str, ...] = ()
     states_alike: bool = False
+    tpot_ns: float | None = None
     data_root: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class PlanOptions:
             raise WrongOption(f"{{strategy}} is one of {', '.join(PLAN_STRATEGIES)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
             raise WrongOption("{seconds} is a number above 0")
+        if self.tpot_ns is not None and not 0 < self.tpot_ns < inf:
+            raise WrongOption("a limit is a time above 0")
         if self.strategy is not None and self.placement is not None:
             raise WrongOption("{strategy} and {placement} exclude each other")
         if self.objective == PAIR and (self.strategy or self.placement):
@@ -109,6 +113,7 @@ class PlanOptions:
             ("seconds", self.seconds),
             ("tables", None if self.tables else "none"),
             ("states", "alike" if self.states_alike else None),
+            ("tpot_ns", None if self.tpot_ns is None else repr(self.tpot_ns)),
             *(("pin", rule) for rule in self.pins),
             *(("forbid", rule) for rule in self.forbids),
             *(("cut", rule) for rule in self.cuts),

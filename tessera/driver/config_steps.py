@@ -18,9 +18,12 @@ _CONTEXT_TOKENS = 2048
 
 
 def steps_of_config(
-    path: str, on_progress: OnProgress | None
+    path: str, on_progress: OnProgress | None, *, alike: bool = False
 ) -> tuple[dict[str, Program], tuple[Diagnostic, ...]]:
-    """The traces of a config file by name, and notes about them."""
+    """The traces of a config file by name, and notes about them.
+
+    `alike`: prompts are as long as caches, so that all traces can share them.
+    """
     from tessera.frontend.capture.meta import hf
 
     config = hf.read_config(hf.find_config(path))
@@ -28,8 +31,9 @@ def steps_of_config(
     from tessera.driver.trace.config_trace import ConfigTracer
     from tessera.frontend.capture.meta.record import among_fakes  # needs PyTorch
 
+    prompt = _CONTEXT_TOKENS if alike else _PROMPT_TOKENS
     steps = [hf.HfStep(phase="decode", batch=n, context=_CONTEXT_TOKENS) for n in _DECODE_ROWS]
-    steps.append(hf.HfStep(phase="prefill", batch=1, context=_PROMPT_TOKENS))
+    steps.append(hf.HfStep(phase="prefill", batch=1, context=prompt))
     programs = {}
     with among_fakes():
         tracer = ConfigTracer(config)
