@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,7 +184,7 @@ def plan(messages: Messages, given: Typed) -> int:
     options = given.having(tpot_ns=command.tpot_ns()).record(PlanOptions)
     options.check_one_machine()
     target = command.target(options)
-    traces = command.traces or (_only_graph(),)
+    traces = _traces(command.traces)
     if command.emit == "lp":
         write_data(emit_lp(traces, options).encode(), target, Kind.MODEL)
         return 0
@@ -301,6 +302,21 @@ def _write_programs(planned: PlanReport, folder: str) -> None:
     runs = (Path(folder, name) for name in files if Path(name).name == "run.py")
     said = ", ".join(f"`python {render.safe(str(path))} --help`" for path in runs)
     write_text(f"programs written to {render.safe(folder)}: {said}\n")
+
+
+def _traces(given: tuple[str, ...]) -> tuple[str, ...]:
+    """The traces as typed, those that a config file stands for, or the kernel graph here."""
+    if not given:
+        return (_only_graph(),)
+    if not any(name.startswith("hf:") for name in given):
+        return given
+    if len(given) > 1:
+        raise WrongOption("a config file makes all traces itself: give nothing beside it")
+    from tessera.driver.fleet.config_steps import write_steps
+
+    folder = tempfile.TemporaryDirectory()
+    click.get_current_context().call_on_close(folder.cleanup)
+    return write_steps(given[0], folder.name)
 
 
 def _only_graph() -> str:

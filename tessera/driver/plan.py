@@ -38,9 +38,8 @@ def plan(
 ) -> PlanReport:
     """Plan traces for a machine. Each is a file, or `FILE:NUMBER` with its share of the requests.
 
-    `FILE,FILE:NUMBER` is one step of a language model at several sizes, and `hf:CONFIG:NUMBER`
-    makes such steps: then requests are texts, NUMBER says how often a text takes the step, and
-    other GPUs are not compared (`text_plan`).
+    `FILE,FILE:NUMBER` is one step of a language model at several sizes: then requests are texts,
+    NUMBER says how often a text takes the step, and other GPUs are not compared (`text_plan`).
 
     `compare` also plans for as many GPUs of each kind alone; `pareto` collects the plans that none
     beats in throughput, latency and cost at once. `on_proved` is given the report as soon as the

@@ -1,7 +1,7 @@
 """Plans for texts: the batch is chosen with the plan, by memory and by a limit on time per token.
 
-In: groups of traces (`driver.step_sizes`), each one step of a model at several sizes, or a config
-file to make them from; `PlanOptions`. Out: a `PlanReport` with `TextFigures`. For every choice of
+In: groups of traces (`driver.step_sizes`), each one step of a model at several sizes, and
+`PlanOptions`. Out: a `PlanReport` with `TextFigures`. For every choice of
 sizes, states get the rows of the chosen decode step, and `make_plan` plans the traces: it also
 chooses how many batches are under way. Sizes that do not fit in memory, or miss the limit with even
 one batch under way, are passed over; of the others, the one with the most texts per second wins.
@@ -18,7 +18,6 @@ from itertools import product
 
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.asked_division import asked_divisions
-from tessera.driver.config_steps import CONFIG, steps_of_config
 from tessera.driver.step_sizes import (
     SizedName,
     check_family,
@@ -27,7 +26,7 @@ from tessera.driver.step_sizes import (
     with_states,
     wrong_sizes,
 )
-from tessera.driver.traces import check_shared, load_traces, loaded_program
+from tessera.driver.traces import check_shared, load_traces
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.objectives import PAIR
 from tessera.ir.options import WrongOption
@@ -40,7 +39,7 @@ _MOST_CHOICES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _SizedStep:
     """The traces of one step, largest first, and how often a sequence takes it."""
 
     traces: tuple[LoadedTrace, ...]
@@ -49,12 +48,8 @@ class _Group:
 
 def is_for_texts(groups: Sequence[SizedName], options: PlanOptions) -> bool:
     """Whether requests are texts: there are sizes to choose from, or a limit on time per token."""
-    several = any(len(group.paths) > 1 or _is_config(group) for group in groups)
+    several = any(len(group.paths) > 1 for group in groups)
     return several or options.tpot_ns is not None
-
-
-def _is_config(group: SizedName) -> bool:
-    return group.paths[0].startswith(CONFIG)
 
 
 def plan_texts(
@@ -107,17 +102,8 @@ def _figures(report: PlanReport) -> TextFigures:
 # --- what is given ------------------------------------------------------------------------------
 
 
-def _loaded(groups: Sequence[SizedName], options: PlanOptions, watch: Watch) -> list[_Group]:
+def _loaded(groups: Sequence[SizedName], options: PlanOptions, watch: Watch) -> list[_SizedStep]:
     watch.tell("reading and analysing")
-    configs = [group for group in groups if _is_config(group)]
-    if configs:
-        if len(groups) > 1 or len(configs[0].paths) > 1:
-            raise WrongOption("a config file makes all traces itself: give nothing beside it")
-        if configs[0].share <= 1:
-            raise WrongOption(
-                "say how many tokens the answer to a prompt has: `hf:PATH/config.json:256`"
-            )
-        return _from_config(configs[0], watch)
     made = []
     for group in groups:
         traces = [load_traces([p], options.data_root, watch.on_progress)[0] for p in group.paths]
@@ -127,19 +113,11 @@ def _loaded(groups: Sequence[SizedName], options: PlanOptions, watch: Watch) -> 
     return made
 
 
-def _from_config(group: SizedName, watch: Watch) -> list[_Group]:
-    programs, _ = steps_of_config(group.paths[0], watch.on_progress, alike=True)
-    traces = [loaded_program(program, name) for name, program in programs.items()]
-    decode = [trace for trace in traces if tokens_of(trace)[1] == 1]
-    prefill = [trace for trace in traces if tokens_of(trace)[1] > 1]
-    return [_sorted(decode, group.share), _sorted(prefill, 1.0)]
+def _sorted(traces: Sequence[LoadedTrace], times: float) -> _SizedStep:
+    return _SizedStep(tuple(sorted(traces, key=lambda t: -tokens_of(t)[0])), times)
 
 
-def _sorted(traces: Sequence[LoadedTrace], times: float) -> _Group:
-    return _Group(tuple(sorted(traces, key=lambda t: -tokens_of(t)[0])), times)
-
-
-def _check_phases(groups: Sequence[_Group]) -> None:
+def _check_phases(groups: Sequence[_SizedStep]) -> None:
     phases = [tokens_of(group.traces[0])[1] == 1 for group in groups]
     if not any(phases):
         raise wrong_sizes(
@@ -148,7 +126,7 @@ def _check_phases(groups: Sequence[_Group]) -> None:
         )
 
 
-def _choices(groups: Sequence[_Group]) -> Iterator[list[tuple[LoadedTrace, _Group]]]:
+def _choices(groups: Sequence[_SizedStep]) -> Iterator[list[tuple[LoadedTrace, _SizedStep]]]:
     """One trace of every group, in all ways, large ones first."""
     count = 1
     for group in groups:
@@ -160,7 +138,7 @@ def _choices(groups: Sequence[_Group]) -> Iterator[list[tuple[LoadedTrace, _Grou
 
 
 def _shared(
-    chosen: Sequence[tuple[LoadedTrace, _Group]],
+    chosen: Sequence[tuple[LoadedTrace, _SizedStep]],
     steps: Sequence[TextStep],
     options: PlanOptions,
 ) -> tuple[LoadedTrace, ...]:

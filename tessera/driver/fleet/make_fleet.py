@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
-from tessera.driver.config_steps import CONFIG, steps_of_config
 from tessera.driver.fleet.bounds import FleetBound, fleet_bound
 from tessera.driver.fleet.capacity import Capacity, UnitRates
 from tessera.driver.fleet.choose_units import (
@@ -30,6 +29,7 @@ from tessera.driver.fleet.choose_units import (
     check_mix,
     rival_choices,
 )
+from tessera.driver.fleet.config_steps import CONFIG, steps_of_config
 from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.find_ways import find_ways, why_none
 from tessera.driver.fleet.fleet_words import (

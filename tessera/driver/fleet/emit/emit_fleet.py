@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tessera.driver.config_steps import CONFIG
+from tessera.driver.fleet.config_steps import CONFIG
 from tessera.driver.fleet.emit import dynamo, own, vllm
 from tessera.driver.fleet.emit.commands import EmittedFleet
 from tessera.driver.fleet.emit.deployment import cannot, check_choice, deployment_of

@@ -1,12 +1,17 @@
 """The steps of a model from its config file: decode steps of several sizes, and a prefill step.
 
-In: `hf:PATH/config.json`. Out: programs by name, as `tessc trace` would write them. Needs PyTorch
-and transformers; no weights, no GPU and no file.
+In: `hf:PATH/config.json`. Out: programs by name, as `tessc trace` would write them, or files of
+them for `tessc plan`. Needs PyTorch and transformers; no weights and no GPU.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tessera.diagnostics import Diagnostic
+from tessera.driver.traces import read_share
+from tessera.ir.options import WrongOption
+from tessera.ir.program.print_trace import print_program
 from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress, StageProgress
 
@@ -44,3 +49,22 @@ def steps_of_config(
             made = tracer.trace(step).trace
             programs[name] = made.program
     return programs, (*config.notes, *made.diagnostics)
+
+
+def write_steps(name: str, folder: str, on_progress: OnProgress | None = None) -> tuple[str, ...]:
+    """Write the traces of `hf:PATH:TOKENS` to a folder; gives what `tessc plan` takes of them.
+
+    TOKENS are those of the answer to each prompt.
+    """
+    path, tokens = read_share(name)
+    if tokens <= 1:
+        raise WrongOption(
+            f"say how many tokens the answer to a prompt has: `{CONFIG}PATH/config.json:256`"
+        )
+    programs, _ = steps_of_config(path, on_progress, alike=True)
+    files: dict[bool, list[str]] = {True: [], False: []}
+    for label, program in programs.items():
+        file = Path(folder, f"{label}.ptx")
+        file.write_text(print_program(program), "utf-8")
+        files[label.startswith("decode")].append(str(file))
+    return f"{','.join(files[True])}:{tokens:g}", f"{','.join(files[False])}:1"
