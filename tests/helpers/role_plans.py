@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -21,6 +21,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.plan import Plan
 from tests.helpers.corpus import ROOT
 from tests.helpers.plan_files import plan_with_roles
+from tests.helpers.tiny_model import tiny_answer
 
 TRACES = ROOT / "examples" / "traces"
 ANSWERS: dict[str, list[dict[str, list[int]]]] = json.loads(
@@ -55,17 +56,36 @@ def role_plan(
     )
 
 
-def serve_answers(engine: Engine, name: str, seed: int, count: int) -> int:
-    """Prompts that join, leave and are cancelled: tokens equal those of another program.
+Cases = Callable[[random.Random], tuple[list[int], list[int]]]
+"""Draws a prompt and its answer."""
+
+
+def example_cases(name: str) -> Cases:
+    """Prompts of an example, with the answers of another program."""
+
+    def draw_case(draw: random.Random) -> tuple[list[int], list[int]]:
+        case = draw.choice(ANSWERS[name])
+        return case["prompt"], case["answer"][: draw.randint(1, len(case["answer"]))]
+
+    return draw_case
+
+
+def tiny_cases(draw: random.Random) -> tuple[list[int], list[int]]:
+    """Prompts for the tiny model, with the answers of a plain loop."""
+    prompt = [draw.randrange(47) for _ in range(draw.randint(1, 9))]
+    return prompt, tiny_answer(prompt, draw.randint(1, 9))
+
+
+def serve_answers(engine: Engine, cases: Cases, seed: int, count: int) -> int:
+    """Prompts that join, leave and are cancelled: tokens are what they should be.
 
     Returns how many were answered to their end.
     """
     draw = random.Random(seed)
     asked: list[tuple[Generation, list[int]]] = []
     for number in range(count):
-        case = draw.choice(ANSWERS[name])
-        most = draw.randint(1, len(case["answer"]))
-        asked.append((engine.submit(case["prompt"], max_tokens=most), case["answer"][:most]))
+        prompt, expected = cases(draw)
+        asked.append((engine.submit(prompt, max_tokens=len(expected)), expected))
         if number % 5 == 4:
             draw.choice(asked)[0].cancel()
     whole = 0
@@ -124,6 +144,6 @@ def _kill(pids: Sequence[int]) -> None:
 def check_nothing_left(engine: Engine) -> None:
     """After the engine is closed, no row and no block belongs to anyone."""
     engine.close()
-    assert not engine._scheduler.turns
+    assert not engine._scheduler.turns.moves
     for batch in engine._scheduler.batches:
         assert (batch.used, batch.room) == (0, engine.sizes.blocks)

@@ -110,7 +110,7 @@ class EngineLoop:
         self._begin_steps()
         self._tell_news()
         self._homes.close_retired(self._is_used)
-        if self._book.is_over() and not self._under_way and not self._scheduler.turns:
+        if self._book.is_over() and not self._under_way and not self._scheduler.turns.moves:
             return False
         try:
             event = self._inbox.get(timeout=self._book.patience_s())

@@ -170,7 +170,7 @@ class Following:
             scheduler.hand_over()
         if self._pays is not None:
             scheduler.shift(self._pays)
-        for moves in scheduler.turns.begin() if scheduler.turns else ():
+        for moves in scheduler.turns.begin():
             prices = [self._move_price(m.source, m.target, m.tokens) for m in moves]
             ends_ns = self._now + sum(ns for _, ns in prices)
             sizes = [(move, size) for move, (size, _) in zip(moves, prices, strict=True)]
@@ -192,13 +192,14 @@ class Following:
 
     def _begin_steps(self) -> None:
         """Let every free batch take its next step before time goes on."""
-        self._begin_moves()
+        if self.scheduler.parked or self.scheduler.turns.moves or self._pays is not None:
+            self._begin_moves()
         for batch in sorted(self._idle) if len(self._idle) > 1 else tuple(self._idle):
-            joining = list(self.scheduler.batches[batch].joining)
+            own = self.scheduler.batches[batch]
+            joining = list(own.joining) if own.joining else ()
             work = self.scheduler.take(batch)
-            if not self.scheduler.batches[batch].joining:
-                for job in joining:
-                    self._mark(job)
+            for job in joining if not own.joining else ():
+                self._mark(job)
             if work is None:
                 continue
             self._idle.discard(batch)

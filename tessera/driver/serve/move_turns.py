@@ -19,25 +19,22 @@ class MoveTurns:
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._batches = batches
-        self._moves: list[RowMove] = []
-
-    def __len__(self) -> int:
-        return len(self._moves)
+        self.moves: list[RowMove] = []
 
     def add(self, move: RowMove) -> None:
         """Let a move wait for its turn."""
-        self._moves.append(move)
+        self.moves.append(move)
 
     def remove(self, move: RowMove) -> None:
         """Note that a move has ended."""
-        self._moves.remove(move)
+        self.moves.remove(move)
 
     def holds(self, batch: int) -> bool:
         """Whether a batch must not begin another step yet."""
         return any(
             batch == move.source
             or (batch == move.target and (move.is_begun or self._is_free(move.source)))
-            for move in self._moves
+            for move in self.moves
         )
 
     def _is_free(self, batch: int) -> bool:
@@ -45,9 +42,9 @@ class MoveTurns:
 
     def begin(self) -> list[list[RowMove]]:
         """The moves whose turn it is, those between the same batches together."""
-        taken = {n for move in self._moves if move.is_begun for n in (move.source, move.target)}
+        taken = {n for move in self.moves if move.is_begun for n in (move.source, move.target)}
         begun: dict[tuple[int, int], list[RowMove]] = {}
-        for move in self._moves:
+        for move in self.moves:
             pair = move.source, move.target
             if move.is_begun or not (pair in begun or taken.isdisjoint(pair)):
                 continue

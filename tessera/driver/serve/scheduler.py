@@ -73,30 +73,38 @@ class Scheduler:
         while self.line:
             job = self.line[0]
             job.to_prefill = self.sizes.prefilled(job.prompt)
-            rooms = [
-                batch
-                for batch in self.batches
-                if batch.is_open
-                and batch.serves_policy(self.policy)
-                and (batch.fills if job.to_prefill else batch.decodes) > 0
-                and self._has_room(batch, job)
-                and not (batch.decodes and self._is_awaited(batch))
-                and not self._is_kept(batch, job)
-            ]
+            rooms = self._rooms(job)
             if not rooms:
                 break
             self.line.popleft()
             by_role = bool(self.sizes.serves)
-            self._seat(job, min(rooms, key=lambda batch: batch.seat_load(by_role=by_role)))
+            self._seat(job, min(rooms, key=lambda own: own.seat_load(by_role=by_role)))
             seated.append(job)
         return seated
+
+    def _rooms(self, job: Job) -> list[Batch]:
+        """The batches that may take a job from the line."""
+        rooms = [
+            batch
+            for batch in self.batches
+            if batch.free_rows
+            and batch.is_open
+            and (not batch.policies or self.policy in batch.policies)
+            and batch.room >= self._blocks(batch, job)
+        ]
+        if not (self.sizes.serves or self.parked):
+            return rooms
+        return [
+            batch
+            for batch in rooms
+            if (batch.fills if job.to_prefill else batch.decodes) > 0
+            and not (batch.decodes and self._is_awaited(batch))
+            and not self._is_kept(batch, job)
+        ]
 
     def _blocks(self, batch: Batch, job: Job) -> int:
         """The most blocks that a job can need in a batch: without decode steps, for its prompt."""
         return self.sizes.blocks_for(job.prompt, job.answer if batch.decodes else 1)
-
-    def _has_room(self, batch: Batch, job: Job) -> bool:
-        return bool(batch.free_rows) and batch.room >= self._blocks(batch, job)
 
     def _is_awaited(self, batch: Batch) -> bool:
         """Whether a job that cannot be answered where it is may be handed over to a batch."""
@@ -137,7 +145,7 @@ class Scheduler:
     def take(self, number: int) -> StepWork | None:
         """The next step of a free batch; None if it has nothing to do, or a hand-over its turn."""
         batch = self.batches[number]
-        if self.turns and self.turns.holds(number):
+        if self.turns.moves and self.turns.holds(number):
             return None
         for job in batch.joining:
             job.joined, job.base = batch.steps, job.prefilled
@@ -262,10 +270,11 @@ class Scheduler:
             for batch in self.batches
             if batch.decodes
             and batch.is_open
+            and batch.free_rows
             and batch.number != job.batch
             and (batch.decodes > batch.fills or not short)
             and batch.serves_policy(policy)
-            and self._has_room(batch, job)
+            and batch.room >= self._blocks(batch, job)
         ]
         return min(rooms, key=lambda batch: (batch.answering + 1) / batch.decodes, default=None)
 
@@ -300,21 +309,16 @@ class Scheduler:
             del source.leaving[job.row]
             source.free(job.row, job.blocks)
             job.batch, job.blocks = -1, ()
+        elif not move.source_is_lost and source.decodes:
+            del source.leaving[job.row]
+            source.joining.append(job)
         elif not move.source_is_lost:
-            self._stay(job, source)
+            self.parked.appendleft(job)
         if is_here:
             job.batch, job.row, job.blocks = move.target, move.row, move.blocks
             job.policy = move.policy
             target.joining.append(job)
         return is_here
-
-    def _stay(self, job: Job, batch: Batch) -> None:
-        """After a hand-over that failed: go on in the batch, or wait for another one."""
-        if batch.decodes:
-            del batch.leaving[job.row]
-            batch.joining.append(job)
-        else:
-            self.parked.appendleft(job)
 
     # --- ends, and other batches ------------------------------------------------------------------
 
@@ -363,10 +367,7 @@ class Scheduler:
         return [job for job in jobs if not job.dropped]
 
     def end(self, job: Job) -> None:
-        """Drop a job that is done or cancelled; not while a step of its batch is under way.
-
-        The rows of a job that is being handed over are free when that has ended.
-        """
+        """Drop a job that is done or cancelled; not while a step of its batch is under way."""
         job.dropped = True
         if job.batch < 0:
             if job in self.line:

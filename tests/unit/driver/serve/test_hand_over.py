@@ -68,7 +68,7 @@ def serve_all(engine: Engine, seed: int, count: int = 40) -> int:
 def check_free(engine: Engine) -> None:
     """Nothing is left of any answer."""
     engine.close()
-    assert not engine._scheduler.turns
+    assert not engine._scheduler.turns.moves
     for batch in engine._scheduler.batches:
         assert batch.used == 0
         assert batch.room == engine.sizes.blocks

@@ -101,7 +101,7 @@ def test_everything_is_followed_to_its_end(roles: str) -> None:
     assert all(served.ended == "length" for served in result.requests)
     assert all(s.came_ns <= s.first_ns <= s.ended_ns for s in result.requests)
     assert any(served.hand_overs for served in result.requests) == (roles != "alike")
-    assert not following.scheduler.turns
+    assert not following.scheduler.turns.moves
     for batch in following.scheduler.batches:
         assert (batch.used, batch.room) == (0, 20)
 
@@ -169,7 +169,10 @@ MUTANTS = {
     ),
     "the row of a dropped job is kept": ("(is_here or job.dropped)", "is_here"),
     "a failed move is believed": ("is_here = arrived and not", "is_here = not"),
-    "no room is asked for": ("            and self._has_room(batch, job)\n        ]", "        ]"),
+    "no room is asked for": (
+        "            and batch.room >= self._blocks(batch, job)\n        ]\n        return min",
+        "        ]\n        return min",
+    ),
     "blocks are not reserved": ("target.take_blocks(self._blocks(target, job))", "()"),
     "prompts are read anywhere": (
         "(batch.fills if job.to_prefill else batch.decodes) > 0",
@@ -180,8 +183,8 @@ MUTANTS = {
         "        if True:\n            if True:",
     ),
     "a failed move is forgotten": (
-        "        elif not move.source_is_lost:\n            self._stay(job, source)\n",
-        "",
+        "            self.parked.appendleft(job)\n",
+        "            pass\n",
     ),
     "a job has another row at once": (
         "        target.reserved[move.row] = move\n",
