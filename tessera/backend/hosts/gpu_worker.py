@@ -14,13 +14,18 @@ from collections.abc import Callable
 
 from tessera.backend.cuda.process_part import GpuPart, PartDone
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, DriverLine
+from tessera.backend.hosts.doors import DoorKeeper
 from tessera.backend.hosts.messages import (
     AskClock,
     Beat,
     ClockTold,
+    CloseDoor,
+    JoinDoor,
     Listening,
+    OpenDoor,
     Peers,
     Release,
+    SendParts,
     StillHere,
     ToDevice,
     sent_fault,
@@ -39,7 +44,7 @@ from tessera.backend.processes.messages import (
     states_message,
 )
 from tessera.backend.processes.visits import QueueWait
-from tessera.backend.service import Bytes
+from tessera.backend.service import Bytes, StateParts
 from tessera.backend.transports.transport import TransportFault
 
 _WAIT_S = 0.05
@@ -69,6 +74,13 @@ class GpuWorker:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._doors = DoorKeeper(self._line.send, self._read_parts, self._write_parts)
+
+    def _read_parts(self, lane: int, parts: StateParts) -> Bytes:
+        return self._part.backend.read_parts(lane, self._part.device, parts)
+
+    def _write_parts(self, lane: int, parts: StateParts, content: Bytes) -> None:
+        self._part.backend.write_parts(lane, self._part.device, parts, content)
 
     def serve(self) -> None:
         """Send the address of the window, then obey the driver until it releases this device."""
@@ -89,6 +101,7 @@ class GpuWorker:
     def _release(self) -> None:
         """Release everything of this run; no message is sent from now on."""
         self._line.end()
+        self._doors.close()
         self._over.set()
         if self._is_broken:
             self._orphan()  # a kernel fault destroys the context; only a new process gets another
@@ -115,10 +128,9 @@ class GpuWorker:
                 pieces = self._part.backend.replica.contents.pieces(lane)
                 self._line.send(*states_message(pieces))
             case ReadParts(lane, wanted):
-                backend, device = self._part.backend, self._part.device
-                self._line.send(PartsDone(), [backend.read_parts(lane, device, wanted)])
+                self._line.send(PartsDone(), [self._read_parts(lane, wanted)])
             case WriteParts(lane, wanted):
-                self._part.backend.write_parts(lane, self._part.device, wanted, parts[0])
+                self._write_parts(lane, wanted, parts[0])
                 self._line.send(PartsDone())
             case AskWaits():
                 self._line.send(Waits(self._waits()))
@@ -126,6 +138,8 @@ class GpuWorker:
                 self._line.send(ClockTold(sent_ns, time.monotonic_ns()))
             case StillHere():
                 pass
+            case OpenDoor() | JoinDoor() | SendParts() | CloseDoor():
+                self._doors.obey(message)
             case _:
                 raise TypeError(f"a device on a GPU does not take {type(message).__name__}")
 

@@ -15,13 +15,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tessera.backend.hosts.channel import ChannelClosed, ControlChannel, DriverLine
+from tessera.backend.hosts.doors import DoorKeeper
 from tessera.backend.hosts.messages import (
     AskClock,
     Beat,
     ClockTold,
+    CloseDoor,
+    JoinDoor,
     Listening,
+    OpenDoor,
     Peers,
     Release,
+    SendParts,
     StillHere,
     ToDevice,
     sent_fault,
@@ -83,6 +88,8 @@ class HostWorker(DeviceWorker):
             bytes_per_s=options.throttle_bytes_per_s,
             unwritten=options.unwritten,
         )
+        arena = self._engine.arena
+        self._doors = DoorKeeper(self._line.send, arena.read_parts, arena.write_parts)
 
     def serve(self) -> None:
         """Send the address of this device, then obey the driver until it releases this device."""
@@ -103,6 +110,7 @@ class HostWorker(DeviceWorker):
     def _release(self) -> None:
         """Release everything of this run; no message is sent from now on."""
         self._line.end()
+        self._doors.close()
         self._transport.close()
         if not self._end(_END_S):
             os._exit(0)  # a kernel that still runs ends only with the process
@@ -115,6 +123,8 @@ class HostWorker(DeviceWorker):
                 self._line.send(ClockTold(sent_ns, time.monotonic_ns()))
             case StillHere():
                 pass
+            case OpenDoor() | JoinDoor() | SendParts() | CloseDoor():
+                self._doors.obey(message)
             case Begin(number, trace, slot, _, transfers):
                 for transfer, part in zip(transfers, parts, strict=True):
                     self._exchange.region(trace, slot, TransferId(transfer))[:] = part

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import queue
 import secrets
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -26,14 +28,18 @@ from tessera.backend.hosts.messages import (
     AskClock,
     Beat,
     ClockTold,
+    CloseDoor,
     FromDevice,
     Hello,
     HostFault,
     HostSetup,
+    JoinDoor,
     Listening,
     Lost,
+    OpenDoor,
     Peers,
     PlanPart,
+    SendParts,
 )
 from tessera.backend.hosts.windows import DriverExchange, peers_of
 from tessera.backend.processes.device_group import (
@@ -43,6 +49,7 @@ from tessera.backend.processes.device_group import (
     transfers_to,
 )
 from tessera.backend.processes.messages import (
+    Answer,
     DeviceReady,
     Done,
     Message,
@@ -50,9 +57,11 @@ from tessera.backend.processes.messages import (
     PassedGate,
     States,
     Waits,
+    sent_parts,
 )
 from tessera.backend.service import Backend, BackendOptions, Bytes, Model, Request, ServiceFault
 from tessera.backend.transports.transport import TransportPlace
+from tessera.ir.plan.hand_over import StateTransfer
 from tessera.ir.plan.hosts import HostEntry
 from tessera.ir.plan.launch_program import TransferId
 from tessera.ir.version import __version__
@@ -83,6 +92,10 @@ class HostsRun:
 class HostsBackend(DeviceGroup):
     """A replica on processes of several hosts."""
 
+    # One at a time: a device answers one question after the other, and the ends of a way wait for
+    # each other.
+    _handing = threading.Lock()
+
     def __init__(self, model: Model, options: BackendOptions, run: HostsRun) -> None:
         if not options.targets:
             refuse_library_calls(model)
@@ -90,6 +103,8 @@ class HostsBackend(DeviceGroup):
         self._exchange_by(DriverExchange(model))
         self._options = options
         self._run = run
+        self.name = secrets.token_hex(8)
+        self._doors: dict[tuple[str, str, str], str] = {}
         self._inbox: Inbox = queue.SimpleQueue()
         self._links: dict[str, DeviceLink] = {}
         self._stop = weakref.finalize(self, stop_links, self._links)
@@ -108,7 +123,7 @@ class HostsBackend(DeviceGroup):
 
     def _start(self) -> None:
         devices = self.model.lowered.devices
-        token, name = secrets.token_hex(32), secrets.token_hex(8)
+        token, name = secrets.token_hex(32), self.name
         for device in devices:
             host = self._run.host_of[device]
             self._links[device] = self._run.pool.take(device, host, self._inbox)
@@ -126,8 +141,15 @@ class HostsBackend(DeviceGroup):
 
     def _set_up(self, device: str, token: str, run: str) -> None:
         plan, parts = self._run.describe(part_of(self.model, device), device)
+        place = self._place(device, token, run)
+        # Memory of this process, and limits on its devices, have no meaning on other hosts.
+        options = replace(self._options, memory_bytes={}, common=None, common_as={})
+        hosts = {name: self._run.host_of[name].name for name in self.model.lowered.devices}
+        self._tell(device, HostSetup(place, options, plan, hosts), parts)
+
+    def _place(self, device: str, token: str, run: str) -> TransportPlace:
         host = self._links[device].host
-        place = TransportPlace(
+        return TransportPlace(
             kind=self._run.transport,
             name=device,
             host=host.name,
@@ -137,10 +159,6 @@ class HostsBackend(DeviceGroup):
             beat_s=self._run.heartbeat_s,
             cut_s=self._run.silent_s * _CUT_SHARE,
         )
-        # Memory of this process, and limits on its devices, have no meaning on other hosts.
-        options = replace(self._options, memory_bytes={}, common=None, common_as={})
-        hosts = {name: self._run.host_of[name].name for name in self.model.lowered.devices}
-        self._tell(device, HostSetup(place, options, plan, hosts), parts)
 
     def _until(self, is_so: Callable[[], bool]) -> None:
         begun_s = time.monotonic()
@@ -256,6 +274,75 @@ class HostsBackend(DeviceGroup):
             for event in done.events
         )
         self._report(device, msgspec.structs.replace(done, events=events))
+
+    # --- hand-overs ------------------------------------------------------------------------
+
+    def hand_to(self, other: Backend, lane: int, there: int, transfer: StateTransfer) -> bool:
+        """Send the bytes of a transfer from one process to the other, if they can be joined."""
+        if not isinstance(other, HostsBackend) or other is self:
+            return False
+        with self._handing:
+            return self._hand_to(other, lane, there, transfer)
+
+    def _hand_to(self, other: HostsBackend, lane: int, there: int, transfer: StateTransfer) -> bool:
+        ends = transfer.source, transfer.target
+        key = other.name, *ends
+        if key not in self._doors:
+            self._doors[key] = self._open_door(other, *ends)
+        door = self._doors[key]
+        if not door:
+            return False
+        taken = [(p.state, [(a, a + n) for a, _, n in p.spans]) for p in transfer.portions]
+        put = [(p.state, [(b, b + n) for _, b, n in p.spans]) for p in transfer.portions]
+        is_done = None is not self._both(
+            other,
+            ends,
+            SendParts(door, lane, sent_parts(taken), sends=True),
+            SendParts(door, there, sent_parts(put), sends=False),
+        )
+        if not is_done:
+            del self._doors[key]
+            for backend, device in zip((self, other), ends, strict=True):
+                backend._tell(device, CloseDoor(door))
+        return is_done
+
+    def _open_door(self, other: HostsBackend, source: str, target: str) -> str:
+        """A way from a device here to one of another replica; empty if they cannot be joined."""
+        door, token = secrets.token_hex(8), secrets.token_hex(32)
+        names = f"{door} a", f"{door} b"
+        here = replace(self._place(source, token, door), name=names[0])
+        there = replace(other._place(target, token, door), name=names[1])
+        ends = source, target
+        opening = OpenDoor(door, here, names[1], sends=True)
+        opened = self._both(other, ends, opening, OpenDoor(door, there, names[0], sends=False))
+        if opened is None:
+            return ""
+        joined = self._both(other, ends, JoinDoor(door, opened[1]), JoinDoor(door, opened[0]))
+        return door if joined is not None else ""
+
+    def _both(
+        self, other: HostsBackend, ends: tuple[str, str], here: Message, there: Message
+    ) -> tuple[str, str] | None:
+        """Have both ends of a way do something at the same time.
+
+        Returns the addresses that they tell, or None if not both have done it.
+        """
+        answers: dict[str, tuple[Answer, Sequence[Bytes]]] = {}
+
+        def ask_other() -> None:
+            with suppress(BaseException):  # what ends the other replica shows there
+                answers.update(other._ask(there, None, devices=ends[1:]))
+
+        asking = threading.Thread(target=ask_other, daemon=True)
+        asking.start()
+        try:
+            told = self._ask(here, None, devices=ends[:1])[ends[0]][0]
+        finally:
+            asking.join()
+        heard = answers[ends[1]][0] if answers else None
+        if not (isinstance(told, PartsDone) and isinstance(heard, PartsDone)):
+            return None
+        return (told.address, heard.address) if told.is_done and heard.is_done else None
 
     # --- faults ----------------------------------------------------------------------------
 

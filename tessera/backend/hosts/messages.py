@@ -22,6 +22,7 @@ from tessera.backend.processes.messages import (
     PartsDone,
     PassedGate,
     ReadParts,
+    SentParts,
     States,
     Waits,
     WriteParts,
@@ -67,6 +68,40 @@ class HostSetup(Message, frozen=True):
     options: BackendOptions
     plan: PlanPart
     hosts: dict[str, str]
+
+
+class OpenDoor(Message, frozen=True):
+    """To a device: open one end of a way to a device of another replica."""
+
+    door: str
+    place: TransportPlace
+    peer: str
+    sends: bool
+
+
+class JoinDoor(Message, frozen=True):
+    """To a device: join the other end of a way."""
+
+    door: str
+    address: str
+
+
+class SendParts(Message, frozen=True):
+    """To a device: send bytes of states of a lane through a way, or set them as they come."""
+
+    door: str
+    lane: int
+    parts: SentParts
+    sends: bool
+
+
+class CloseDoor(Message, frozen=True):
+    """To a device: close one end of a way."""
+
+    door: str
+
+
+DoorMessage = OpenDoor | JoinDoor | SendParts | CloseDoor
 
 
 class Examine(Message, frozen=True):
@@ -187,7 +222,9 @@ class WayMeasured(Message, frozen=True):
 ToRun = Begin | AskStates | ReadParts | WriteParts | AskWaits
 """Messages to a device during a run, on this machine and on other hosts."""
 
-ToDevice = ToRun | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
+ToDevice = (
+    ToRun | DoorMessage | HostSetup | Examine | Peers | AskClock | MeasureWay | Release | StillHere
+)
 FromRun = DeviceReady | PassedGate | Done | States | PartsDone | Waits | HostFault
 FromDevice = (
     FromRun | Hello | Beat | Listening | ClockTold | Lost | Released | ToldFacts | WayMeasured

@@ -118,7 +118,13 @@ class States(Message, frozen=True):
 
 
 class PartsDone(Message, frozen=True):
-    """From a device: it has read or set bytes of states; those that it has read go beside it."""
+    """From a device: it has read or set bytes of states; those that it has read go beside it.
+
+    Of a door of `backend.hosts.doors`: whether it was used, and the address of one that was opened.
+    """
+
+    is_done: bool = True
+    address: str = ""
 
 
 class Waits(Message, frozen=True):

@@ -101,6 +101,8 @@ def test_over_hosts(tmp_path: Path, kind: str) -> None:
     with Runtime(roles_plan(), hosts=hosts, backend=kind, targets=targets) as runtime:
         assert hand_rows(runtime, 3, rounds=40) > 2
         first, _ = backends_of(runtime)
+        assert first._doors
+        assert all(first._doors.values())
         os.kill(first._links["b"].process.pid, signal.SIGKILL)
         handles = [runtime.move_rows(0, 2, [(row, row)]) for row in range(ROWS)]
         for handle in handles:
