@@ -36,13 +36,14 @@ from tessera.planning.given.setting_problem import (
     private_bytes,
 )
 from tessera.planning.problem.device_types import DIRECT_DEVICES
-from tessera.planning.problem.limits import SearchWatch
+from tessera.planning.problem.limits import ENDLESS, SearchWatch
 from tessera.planning.problem.plan_problem import (
     Planning,
 )
 from tessera.planning.problem.problem import INFINITY, Problem
 from tessera.planning.promise.contention import has_neighbours
 from tessera.planning.promise.trial import MOST_SLOTS
+from tessera.planning.roles.role_plans import with_roles
 from tessera.planning.search.candidates import one_placement
 from tessera.planning.search.many import fits_one_device, is_large, runs_of
 from tessera.planning.search.plans import Choice, choose, least_of, rank
@@ -85,8 +86,9 @@ def with_fewer_slots(
             yield few, searched
     least = attempt_with(setting, 1, sequences or 1)
     usual = rank(usual_candidates(least.planning.problem), choice.objective)
-    if usual:
-        yield least, replace(choice, candidates=usual)
+    with_one = with_roles(setting, least, replace(choice, candidates=usual), ENDLESS)
+    if with_one is not None and with_one.candidates:
+        yield least, with_one
 
 
 def attempt_with(setting: PlanSetting, slots: int, lanes: int) -> Attempt:

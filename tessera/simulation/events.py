@@ -173,7 +173,7 @@ class EventLoop:
         request.began_ns = self._now
         request.ahead = None
         request.missing = columns.before.copy()
-        request.left = len(columns.kind)
+        request.left = len(columns.kind) - columns.handed
         self._operations += columns.operations
         if columns.host_ns:
             request.replica.host_free_ns = self._now + columns.host_ns
@@ -184,7 +184,7 @@ class EventLoop:
             self._become_ready(request, node)
 
     def _finish(self, request: MovingRequest) -> None:
-        intake = request.replica
+        request.left, intake = 1 << 62, request.replica  # hand-overs may follow
         intake.end(request)
         intake.ends.append(self._now)
         if len(intake.ends) == self._enough[intake.index]:
@@ -296,7 +296,7 @@ class EventLoop:
                     else:
                         self._become_ready(request, follower)
         request.left -= len(passed)
-        if not request.left:
+        if request.left <= 0:
             self._finish(request)
 
     def _serve(self, place: int) -> None:

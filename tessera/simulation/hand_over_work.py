@@ -1,9 +1,8 @@
 """Hand-overs as part of the request after which they happen.
 
 In: the work of a request, and the hand-overs that a plan expects after it. Out: the work with them.
-A hand-over begins when the request has done everything else, takes time at both ends and on the
-path, and holds the slot until its bytes have arrived. Only some requests are followed by one, so
-each has that part of the time of all.
+A hand-over begins when the request has ended, and takes time at both ends and on the path; the slot
+is free meanwhile. Only some requests are followed by one, so each has that part of the time of all.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def with_hand_overs(
         _follow(nodes, COMPUTE, end_ns, (hand_over.source,))
         _follow(nodes, WIRE, wire_ns, path.shares, rate, late_ns)
         _follow(nodes, COMPUTE, end_ns, (hand_over.target,))
-    return replace(work, nodes=tuple(nodes))
+    return replace(work, nodes=tuple(nodes), handed=len(nodes) - len(work.nodes))
 
 
 def _follow(

@@ -91,6 +91,7 @@ class WorkColumns:
         "device",
         "first",
         "gate",
+        "handed",
         "host_ns",
         "is_split",
         "kind",
@@ -121,6 +122,7 @@ class WorkColumns:
         self.operations = work.operations
         self.host_ns = work.host_ns
         self.is_split = work.is_split
+        self.handed = work.handed
         self.rows: Sequence[RowPlace | None] = ()
 
 

@@ -118,6 +118,7 @@ def shape_of(
                     own.gate,
                     own.host_ns,
                     own.is_split,
+                    own.handed,
                     tuple(
                         (
                             n.kind,

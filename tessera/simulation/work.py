@@ -76,7 +76,8 @@ class RequestWork:
 
     `operations` is the number of operations in the programs, including those without time.
     `host_ns` is the time of the host to hand the request over, which is also a node. `is_split`:
-    the request has steps on several devices.
+    the request has steps on several devices. The last `handed` nodes are hand-overs, which follow
+    the end of the request.
     """
 
     nodes: tuple[WorkNode, ...]
@@ -84,6 +85,7 @@ class RequestWork:
     operations: int
     host_ns: float = 0.0
     is_split: bool = False
+    handed: int = 0
 
 
 def request_work(

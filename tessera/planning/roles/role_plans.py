@@ -36,11 +36,14 @@ from tessera.planning.search.candidates import Candidate
 from tessera.planning.search.many import solve_many
 from tessera.planning.search.plans import Choice, least_period, rank
 from tessera.planning.search.solve import SolveOptions
-from tessera.planning.search.strategies import PHASE, ROLES
+from tessera.planning.search.strategies import LAYERS, PHASE, ROLES
 
 _BRIEF = SolveOptions(gap=0.01, max_nodes=1, thorough=False, any_plan=True)
 _MOST_DEVICES = 16
 """More devices are not searched one by one."""
+
+_MOST_TASKS = 4_000
+"""Tasks times devices of a group, above which it has runs of tasks, one for each device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,6 @@ def find_role_plans(
     attempt: Attempt,
     known: Iterable[Candidate],
     watch: SearchWatch,
-    *,
-    with_groups: bool = True,
 ) -> RolePlans:
     """The best plans with roles; `known` are plans without them, whose replicas may be parts."""
     sequences: Sequences | str = f"roles are looked for on at most {_MOST_DEVICES} GPUs"
@@ -85,7 +86,7 @@ def find_role_plans(
     parts: list[RolePart] = []
     for traces in (*((trace,) for trace in every), every):
         planning = planning_of(setting, attempt, traces)
-        placements = _placements(planning.problem, watch, with_groups=with_groups)
+        placements = _placements(planning.problem, watch)
         if traces == every:
             placements = itertools.chain(placements, _of_known(known))
         parts += _parts(setting, planning, traces, dict.fromkeys(placements), sequences)
@@ -159,20 +160,33 @@ def planning_of(setting: PlanSetting, attempt: Attempt, traces: tuple[int, ...])
 # --- parts ---------------------------------------------------------------------------------------
 
 
-def _placements(problem: Problem, watch: SearchWatch, *, with_groups: bool) -> Iterator[Placement]:
+def _placements(problem: Problem, watch: SearchWatch) -> Iterator[Placement]:
     """Every device alone, then groups of devices as a short search uses them."""
     if not all(task.allowed() for task in problem.tasks):
         return
     devices = usable_devices(problem)
-    for device in devices:
-        yield (device,) * len(problem.tasks)
-    for group in _groups(problem, devices) if with_groups else ():
-        inside = keep_devices(problem, group)
-        if watch.over() or not all(task.allowed() for task in inside.tasks):
-            continue
-        placement = solve_many(inside, _BRIEF, should_stop=watch.should_stop).placement
+    whole = [(device,) * len(problem.tasks) for device in devices]
+    yield from whole
+    if len(devices) > DIRECT_DEVICES and all(measure(problem, alone).fits for alone in whole):
+        return
+    kinds = {d: number for number, kind in enumerate(types_of(problem)) for d in kind}
+    solved: dict[tuple[int, ...], Placement | None] = {}
+    for group in _groups(problem, devices):
+        shape = tuple(kinds[device] for device in group)
+        if shape not in solved:
+            solved[shape] = _inside(keep_devices(problem, group), watch)
+        placement = solved[shape]
         if placement is not None:
             yield tuple(group[device] for device in placement)
+
+
+def _inside(problem: Problem, watch: SearchWatch) -> Placement | None:
+    """A placement over all devices of a problem, by a short search."""
+    if watch.over() or not all(task.allowed() for task in problem.tasks):
+        return None
+    if len(problem.devices) * len(problem.tasks) > _MOST_TASKS:
+        return LAYERS.best_placement(problem)
+    return solve_many(problem, _BRIEF, should_stop=watch.should_stop).placement
 
 
 def _groups(problem: Problem, devices: Sequence[int]) -> list[tuple[int, ...]]:
