@@ -3,7 +3,8 @@
 In: a replica on GPUs. Out: the methods for states of `Backend` and `HandingBackend` in
 `backend.service`. Bytes for a replica of this process go from memory to memory, on a stream of
 their own: the host waits for them, and lets the next request of the other lane begin afterwards.
-Others go through pinned memory. Spans of one size at one distance are one copy of rows.
+On one GPU one kernel copies all of them; between GPUs, spans of one size at one distance are one
+copy of rows. Others go through pinned memory.
 """
 
 from __future__ import annotations
@@ -13,11 +14,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+import numpy as np
+import numpy.typing as npt
+
 from tessera.backend.cuda.api import MOST_PITCH, Bytes, Driver, Handle, host_view
 from tessera.backend.cuda.call_structures import copy_2d
+from tessera.backend.cuda.links import MOST_ROWS, PART_BYTES
+from tessera.backend.cuda.queued_work import pack_words
 from tessera.backend.cuda.replica import CudaReplica
 from tessera.backend.service import Backend, StateParts
 from tessera.ir.plan.hand_over import MovedSpan, StateTransfer
+
+_MOST_BLOCKS, _THREADS = 1024, 128
 
 
 class LaneStates(ABC):
@@ -85,17 +93,40 @@ class LaneStates(ABC):
         """Copy the bytes of a transfer to a replica of this process, if the other one is."""
         if not isinstance(other, LaneStates):
             return False
+        here, contents = self.replica.contents, other.replica.contents
+        rows: list[tuple[int, int, Sequence[MovedSpan]]] = [
+            (
+                here.state_address(lane, transfer.source, portion.state),
+                contents.state_address(there, transfer.target, portion.state),
+                portion.spans,
+            )
+            for portion in transfer.portions
+        ]
+        gpus = self.replica.devices[transfer.source].gpu, other.replica.devices[transfer.target].gpu
         with self._at_rest():
-            stream = self._stream(transfer.source)
-            for portion in transfer.portions:
-                here = self.replica.contents
-                source = here.state_address(lane, transfer.source, portion.state)
-                contents = other.replica.contents
-                target = contents.state_address(there, transfer.target, portion.state)
-                for spans in strips_of(portion.spans):
-                    self._copy(source, target, spans, stream)
-            self.driver.call("cuStreamSynchronize", stream)
+            if gpus[0].ordinal == gpus[1].ordinal and sum(len(own) for *_, own in rows) > 1:
+                with self._staging:
+                    self._copy_at_once(transfer.source, rows)
+            else:
+                stream = self._stream(transfer.source)
+                for source, target, spans in rows:
+                    for strip in strips_of(spans):
+                        self._copy(source, target, strip, stream)
+                self.driver.call("cuStreamSynchronize", stream)
         return True
+
+    def _copy_at_once(
+        self, device: str, rows: Sequence[tuple[int, int, Sequence[MovedSpan]]]
+    ) -> None:
+        """Copy many spans on one GPU by one kernel: a call of the host costs more than its copy."""
+        table = copy_table(rows)
+        stream, pinned = self._stream(device), self._pinned(table.nbytes)
+        host_view(pinned, table.nbytes)[:] = table.reshape(-1).view(np.uint8)
+        packed = pack_words((0, 0, pinned, len(table)))
+        function = self.replica.helpers.function(device, "copy_ranges")
+        sizes = (min(len(table), _MOST_BLOCKS), 1, 1, _THREADS, 1, 1, 0, stream)
+        self.driver.call("cuLaunchKernel", function, *sizes, packed.address, 0)
+        self.driver.call("cuStreamSynchronize", stream)
 
     def _copy(self, source: int, target: int, spans: Sequence[MovedSpan], stream: Handle) -> None:
         start, put, size = spans[0]
@@ -113,7 +144,8 @@ class LaneStates(ABC):
         self.driver.use(self.replica.devices[device].context)
         with self._opening:
             if device not in self._moving:
-                self._moving[device] = self.driver.stream(self.driver.priorities()[0])
+                green = self.replica.devices[device].green
+                self._moving[device] = self.driver.stream(self.driver.priorities()[0], green)
             return self._moving[device]
 
     def _end_moving(self) -> None:
@@ -124,6 +156,23 @@ class LaneStates(ABC):
         if self._room[1]:
             self.driver.free_host(self._room[0])
             self._room = 0, 0
+
+
+def copy_table(
+    rows: Sequence[tuple[int, int, Sequence[MovedSpan]]],
+) -> npt.NDArray[np.uint64]:
+    """The table of `copy_ranges`: rows of source, target and bytes, of parts that blocks copy."""
+    spans = np.concatenate([np.array(own, np.int64).reshape(-1, 3) for _, _, own in rows])
+    bases = np.array([(source, target, 0) for source, target, _ in rows], np.int64)
+    spans += np.repeat(bases, [len(own) for _, _, own in rows], axis=0)
+    most = PART_BYTES * max(1, -(-int(spans[:, 2].sum()) // (PART_BYTES * MOST_ROWS)))
+    counts = -(-spans[:, 2] // most)
+    which = np.repeat(np.arange(len(spans)), counts)
+    skipped = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * most
+    parts = spans[which]
+    sizes = np.minimum(parts[:, 2] - skipped, most)
+    table = np.stack([parts[:, 0] + skipped, parts[:, 1] + skipped, sizes], axis=1)
+    return table.astype(np.uint64)
 
 
 def strips_of(spans: Sequence[MovedSpan]) -> Iterator[Sequence[MovedSpan]]:

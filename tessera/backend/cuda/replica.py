@@ -105,7 +105,7 @@ class CudaReplica:
         self.host = HostMemory(self.driver)
         self._recycled = Recycled()
         self.streams = Streams(self.driver, self.devices)
-        self._helpers = Helpers(self.driver, self.devices)
+        self.helpers = Helpers(self.driver, self.devices)
         self._modules = {d.name: DeviceModules(self.driver, d) for d in opened}
         self._links: Links | None = None
         self.memory: ReplicaMemory | None = None
@@ -143,7 +143,7 @@ class CudaReplica:
             self.cuda.guard_bytes,
             self.options,
         )
-        self.contents = ReplicaContents(self._helpers, self.model, memory)
+        self.contents = ReplicaContents(self.helpers, self.model, memory)
         self.contents.write_all()
         self._links = Links(
             self.driver,
@@ -158,7 +158,7 @@ class CudaReplica:
     def _find_order(self) -> None:
         """Find the hand-over order, and the number of requests that a slot has under way."""
         lowered = self.model.lowered
-        self.clock = Clock(self.driver, self.streams, self.devices, self._helpers, self.host)
+        self.clock = Clock(self.driver, self.streams, self.devices, self.helpers, self.host)
         self.orders = {t.trace: order_of(t, self.cuda.ways) for t in lowered.traces}
         self._spans = {
             trace: sum(bool(steps_of(order, device)) for device in self.devices) > 1
@@ -181,7 +181,7 @@ class CudaReplica:
             devices=self.devices,
             memory=self.memory,
             streams=self.streams,
-            helpers=self._helpers,
+            helpers=self.helpers,
             options=self.options,
         )
         self.parts = Parts(
@@ -413,7 +413,7 @@ class CudaReplica:
         """Free everything; no work may be under way."""
         closers = [self._close_graphs, self.streams.close]
         closers += [self._links.close] if self._links is not None else []
-        closers += [self._helpers.close]
+        closers += [self.helpers.close]
         closers += [self.memory.close] if self.memory is not None else []
         closers += [modules.close for modules in self._modules.values()]
         closers += [self.host.close]

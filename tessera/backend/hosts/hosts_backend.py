@@ -292,13 +292,11 @@ class HostsBackend(DeviceGroup):
         door = self._doors[key]
         if not door:
             return False
-        taken = [(p.state, [(a, a + n) for a, _, n in p.spans]) for p in transfer.portions]
-        put = [(p.state, [(b, b + n) for _, b, n in p.spans]) for p in transfer.portions]
         is_done = None is not self._both(
             other,
             ends,
-            SendParts(door, lane, sent_parts(taken), sends=True),
-            SendParts(door, there, sent_parts(put), sends=False),
+            SendParts(door, lane, sent_parts(transfer.taken()), sends=True),
+            SendParts(door, there, sent_parts(transfer.put()), sends=False),
         )
         if not is_done:
             del self._doors[key]

@@ -143,8 +143,6 @@ class _RunningMove:
     def _carry(self, transfer: StateTransfer, *, is_last: bool) -> None:
         """Bring the bytes of a transfer from one end to the other."""
         source, target = self._ends
-        taken = [(p.state, [(a, a + n) for a, _, n in p.spans]) for p in transfer.portions]
-        put = [(p.state, [(b, b + n) for _, b, n in p.spans]) for p in transfer.portions]
         with ExitStack() as stack:
             here, there = (self._use(end, stack) for end in self._ends)
             if isinstance(here, HandingBackend):
@@ -153,6 +151,7 @@ class _RunningMove:
                         return
                 except BaseException as problem:
                     self._break(source, problem)
+            taken, put = transfer.taken(), transfer.put()
             try:
                 content = here.read_parts(source.lane, transfer.source, taken)
             except BaseException as problem:

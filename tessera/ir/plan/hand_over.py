@@ -75,6 +75,14 @@ class StateTransfer:
         """The number of bytes that move."""
         return sum(portion.size for portion in self.portions)
 
+    def taken(self) -> list[tuple[str, list[tuple[int, int]]]]:
+        """The byte ranges of each state that are read, in order."""
+        return [(own.state, [(a, a + n) for a, _, n in own.spans]) for own in self.portions]
+
+    def put(self) -> list[tuple[str, list[tuple[int, int]]]]:
+        """The byte ranges of each state that are written, in the same order."""
+        return [(own.state, [(b, b + n) for _, b, n in own.spans]) for own in self.portions]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOver:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tessera.backend.cuda.lane_states import strips_of
+from tessera.backend.cuda.lane_states import copy_table, strips_of
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.hosts.kept_hosts import KeptHosts
@@ -47,11 +47,28 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_gpus_of_one_process_copy_from_memory_to_memory(fake: FakeCuda) -> None:
     targets = {"a": "cuda:0:84sm", "b": "cuda:0:48sm"}
     with Runtime(roles_plan(("ab", "ba")), backend="cuda", targets=targets) as runtime:
-        before = fake.copied_bytes
+        before, launched = fake.copied_bytes, len(fake.launched)
         handle = runtime.move_rows(0, 2, [(0, 1), (3, 2)])
         assert handle.result(LIMIT_S).bytes == 4 * 8
+        assert ("copy_ranges", 84) in fake.launched[launched:]
         assert fake.copied_bytes - before == 4 * 8
         assert sum(hand_rows(runtime, 5 + number) for number in range(2)) > 3
+
+
+def test_a_table_of_copies_is_the_same_bytes() -> None:
+    rng = random.Random(2)
+    for _ in range(50):
+        spans = [(rng.randrange(9), rng.randrange(9), rng.randint(1, 9000)) for _ in range(5)]
+        rows = [(1 << 40, 1 << 41, spans[:2]), (5, 7, spans[2:])]
+        wanted = [
+            (source + a + at, target + b + at)
+            for source, target, own in rows
+            for a, b, size in own
+            for at in range(size)
+        ]
+        table = copy_table(rows).tolist()
+        assert [(a + n, b + n) for a, b, size in table for n in range(size)] == wanted
+        assert max(size for _, _, size in table) <= 4096
 
 
 def test_strips_are_the_same_bytes() -> None:
