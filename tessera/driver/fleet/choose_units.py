@@ -23,10 +23,8 @@ from tessera.driver.fleet.pools import PoolLinks
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
 from tessera.driver.serve.measures import ServingReport
-from tessera.planning.search.strategies import FLEET_STRATEGIES, PHASE, SINGLE
+from tessera.planning.search.strategies import FLEET_STRATEGIES, PHASE, ROLES, SINGLE
 
-ROLES = "roles"
-"""The name of the choice whose units may serve both phases with separate shares."""
 NOISE = 0.05
 """Smaller relative differences are within the error of looked-up and interpolated times."""
 _WHOLE = 1e-6
@@ -236,7 +234,8 @@ def rival_choices(
     single = [c for c in whole if c.way.strategy == SINGLE]
     rows = [chooser.best("data parallel", single)]
     if not single:
-        rows = [replace(rows[0], why="no GPU holds the model by itself")]
+        why = "no GPU holds the model by itself"
+        rows = [replace(rows[0], why=why if SINGLE in strategies else "it is left out")]
     for strategy in SPLITS:
         if strategy in strategies:
             own = [c for c in whole if c.way.strategy == strategy]

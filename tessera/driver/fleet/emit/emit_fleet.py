@@ -28,7 +28,8 @@ def emit_fleet(
     if system == "tessc":
         check_choice(report, "`tessc serve`", own.obstacle)
         paths = {} if _is_config(traces) else _paths(report, traces)
-        return own.own_fleet(deployment_of(report, model or "", own.engines_of), paths, folder)
+        deployment = deployment_of(own.joined(report), model or "", own.engines_of)
+        return own.own_fleet(deployment, paths, folder)
     if name is None:
         raise cannot(
             "the commands need the model's checkpoint",

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
+from tessera.driver.fleet.capacity import Capacity
 from tessera.driver.fleet.emit.commands import (
     SCRIPT,
     WRITTEN_BY,
@@ -22,11 +24,13 @@ from tessera.driver.fleet.emit.commands import (
 from tessera.driver.fleet.emit.deployment import Deployment, PlacedEngine, cannot
 from tessera.driver.fleet.emit.vllm import FRONT_PORT, PORT
 from tessera.driver.fleet.engines import EngineRole, EngineStage, UnitEngine
+from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.ways import UnitWay
 from tessera.ir.program.program import Role
 from tessera.ir.version import __version__
+from tessera.planning.search.strategies import PHASE, ROLES, SINGLE
 
 NGINX_FILE = "nginx.conf"
 _NGINX = ("nginx", "-p", ".", "-c", NGINX_FILE, "-e", "stderr", "-g", "daemon off;")
@@ -59,9 +63,31 @@ http {{
 
 def obstacle(way: UnitWay) -> str | None:
     """Why `tessc serve` cannot start a unit."""
-    if way.role is EngineRole.BOTH:
-        return None
-    return "it does not hand sequences over from one unit to another"
+    if way.role is not EngineRole.BOTH and way.strategy != SINGLE:
+        return "in its plans with roles, a GPU has the whole model"
+    return None
+
+
+def joined(report: FleetReport) -> FleetReport:
+    """The answer with all pools as one unit: they are the replicas of one plan, with roles."""
+    pools = [(c, n) for c, n in report.chosen.units if c.way.role is not EngineRole.BOTH]
+    if not pools:
+        return report
+    makers = [c for c, _ in pools if c.way.role is not EngineRole.PROMPTS]
+    shared = any(c.way.role is EngineRole.SHARES for c in makers)
+    done = [sum(n * c.served[phase] for c, n in pools) for phase in range(3)]
+    gpus = replace(report.chosen, units=tuple(pools)).gpus(len(report.offered.kinds))
+    way = replace(
+        makers[0].way,
+        strategy=ROLES if shared else PHASE,
+        gpus=gpus,
+        role=EngineRole.BOTH,
+        lanes=1,
+    )
+    rows = max(c.rows for c in makers)
+    unit = Capacity(way=way, rate=done[0] + min(done[1:]), rows=rows)
+    whole = (row for row in report.chosen.units if row not in pools)
+    return replace(report, chosen=replace(report.chosen, units=(*whole, (unit, 1))))
 
 
 def engines_of(way: UnitWay) -> tuple[UnitEngine, ...]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.planning.serving_traces import ServingStep, serving_trace
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import Source, TesseraError
 from tessera.driver.fleet.choose_units import FleetChoice
 from tessera.driver.fleet.emit import dynamo, vllm
 from tessera.driver.fleet.emit.commands import EmittedFleet, StartCommand
@@ -25,6 +25,7 @@ from tessera.driver.fleet.engines import EngineRole, EngineStage, UnitEngine
 from tessera.driver.fleet.layer_ways import stage_layers
 from tessera.driver.fleet.make_fleet import FleetReport, fleet, offered_for
 from tessera.driver.fleet.options import FleetOptions
+from tessera.frontend.plan.tsp import read_plan
 from tessera.ir.program.program import Role
 from tests.helpers.command import tessc
 
@@ -230,9 +231,40 @@ def test_pools_of_a_real_answer_are_started(traces: list[str], gpus: str) -> Non
     assert Counter(router.argv)["--decode"] == roles[ANSWERS]
     counts = Counter(c.name.split("-")[0] for c in emitted[1].commands for _ in range(c.count))
     assert counts == {"frontend": 1, "prefill": roles[PROMPTS], "decode": roles[ANSWERS]}
-    with pytest.raises(TesseraError, match="TSR3030") as refused:
-        emit_fleet(answer, "tessc", traces, None, "folder")
-    assert "does not hand sequences over" in str(refused.value.diagnostics[0].headline)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "gpus"),
+    [
+        ("phase", "1xa100,1xl40s"),
+        pytest.param("phase", "2xa100,2xl40s", marks=pytest.mark.slow),
+        pytest.param("roles", "2xa100,2xl40s", marks=pytest.mark.slow),
+    ],
+)
+def test_tessc_serves_pools_by_one_plan_with_roles(
+    traces: list[str], tmp_path: Path, strategy: str, gpus: str
+) -> None:
+    options = FleetOptions(gpus=gpus, tokens=(512, 64), strategies=("phase", "single"))
+    report = fleet(traces, options)
+    row = next(row for row in report.rivals if row.name == strategy)
+    roles = Counter(dict.fromkeys(EngineRole, 0))
+    for capacity, count in row.units:
+        roles[capacity.way.role] += count
+    answer = replace(report, chosen=row)
+    plan, serve = emit_fleet(answer, "tessc", traces, None, str(tmp_path)).commands
+    assert serve.argv[:3] == ("tessc", "serve", "unit_1.tsp")
+    assert dict(serve.env)["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"[: 2 * int(gpus[0]) * 2 - 1]
+    assert _options(plan)["--strategy"] == strategy
+    assert _options(plan)["--gpus"] == gpus
+    words = [str(tmp_path / w) if w.endswith(".tsp") or ".ptx:" in w else w for w in plan.argv[1:]]
+    assert tessc(*words).code == 0
+    file = tmp_path / "unit_1.tsp"
+    planned = read_plan(Source(file.name, file.read_text())).plan
+    assert len(planned.replicas) > 1
+    assert any(0.0 in replica.shares for replica in planned.replicas)
+    if strategy == "phase":  # the planner finds the pools of the fleet
+        assert sum(not r.serves(1) for r in planned.replicas) == roles[PROMPTS]
+        assert sum(not r.serves(0) for r in planned.replicas) == roles[ANSWERS]
 
 
 def test_stages_of_a_pipeline_have_the_layers_of_the_answer(report: FleetReport) -> None:
@@ -480,11 +512,18 @@ def test_what_a_system_cannot_start_is_refused_with_what_it_can(report: FleetRep
         ("vllm", [odd], "8 in host-1, 1 in host-2"),
         ("dynamo", [UnitEngine(stages=two)], "several kinds"),
         ("dynamo", [*pools, UnitEngine(stages=PLAIN)], "some units read prompts apart"),
-        ("tessc", pools, "hand sequences over"),
         ("tessc", [UnitEngine(stages=PLAIN)], "files of the traces"),
     ]
     for system, engines, why in cases:
         assert why in _refused(_answer(report, (1, engines)), system), (system, why)
+    for system, strategy, role, why in (
+        ("tessc", "layers", PROMPTS, "a GPU has the whole model"),
+        ("vllm", "single", EngineRole.SHARES, "separate shares"),
+    ):
+        unit = next(c for c in report.capacities if c.way.strategy == strategy)
+        units = ((replace(unit, way=replace(unit.way, role=role)), 1),)
+        answer = replace(report, chosen=FleetChoice(name="", units=units, rate=9.0))
+        assert why in _refused(answer, system)
     nothing = replace(report, chosen=FleetChoice(name=""))
     assert "nothing to start" in _refused(nothing, "vllm")
     assert "--model" in _refused(_answer(report, (1, [UnitEngine(stages=PLAIN)])), "dynamo", None)
