@@ -21,6 +21,9 @@ from tessera.planning.lower.hand_over import HandOverMaker
 from tessera.simulation.hand_over import hand_over_ns
 from tessera.simulation.hardware import Hardware
 
+_MOST_LOAD = 0.9
+"""Steps beside the work of other requests take at most ten times as long as alone."""
+
 
 class MovePrices:
     """Bytes and times of hand-overs between the batches of a plan."""
@@ -80,9 +83,10 @@ def rule_of_moves(
 ) -> Pays:
     """Whether the rest of an answer is faster by more than its hand-over takes from all rows.
 
-    Few requests are answered soonest where a step alone is short, many where steps that are never
-    idle are short: that is what the rest of an answer is priced by, after a switch to one or the
-    other. How long an answer will be is not known: the mean of those that have ended is taken.
+    Few requests are answered soonest where a step alone is short, beside the work of those that
+    come; many where steps that are never idle are short: that is what the rest of an answer is
+    priced by, after a switch to one or the other. How long an answer will be is not known: the mean
+    of those that have ended is taken.
     """
     traces = 1 + max(placed.trace for replica in replicas for placed in replica.traces)
     clock = RatedClock(replicas, hardware, traces)
@@ -98,7 +102,8 @@ def rule_of_moves(
     def pays(job: Job, source: Batch, target: Batch) -> bool:
         policy = switch.policy
         tokens = source.position(job)
-        gain_ns = (token_ns(source, policy) - token_ns(target, policy)) * switch.pace
+        beside = 1 - min(switch.load, _MOST_LOAD) if policy == LATENCY else 1.0
+        gain_ns = (token_ns(source, policy) - token_ns(target, policy) / beside) * switch.pace
         rest = switch.expected(job.answer) - max(tokens - job.prompt, 0)
         if gain_ns * rest <= 0:
             return False

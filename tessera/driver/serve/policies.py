@@ -110,6 +110,8 @@ class PolicySwitch:
         self.switches: list[tuple[float, str]] = []
         self.pace = 1.0
         """Ratio of measured times of steps to their prices."""
+        self.load = 0.0
+        """The demand when a policy was last chosen."""
         self._came: deque[tuple[float, float]] = deque()
         self._work = 0.0
         self._usual = 0.0
@@ -144,7 +146,7 @@ class PolicySwitch:
         """Switch if the rule says so."""
         is_quick = self.policy == LATENCY
         left = self.prices.filling(unfilled) * self.pace / (self.rule.window_ns * _SOON)
-        demand = max(self.demand(now_ns, waiting), left)
+        self.load = demand = max(self.demand(now_ns, waiting), left)
         if self.switches and now_ns - self.switches[-1][0] < self.rule.dwell_ns:
             wanted = THROUGHPUT if waiting or left > self.rule.high else self.policy
         elif is_quick:

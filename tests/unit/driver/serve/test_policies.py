@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.batches import Job, Sizes, StepSize
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Pays, Wanted, refusals
+from tessera.driver.serve.move_prices import rule_of_moves
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import (
     LATENCY,
@@ -28,6 +31,7 @@ from tessera.driver.serve.simulate_text import simulate_text
 from tessera.ir.arrivals import Arrival, Arrivals
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.policies import served_by
+from tessera.simulation.hardware import process_hardware
 from tests.helpers.tiny_model import tiny_plan
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime, answer
 from tests.unit.driver.serve.test_scheduler import SIZES, FixedClock
@@ -90,6 +94,42 @@ def test_an_oracle_sees_what_comes() -> None:
     assert rule.choose(0.0, 0) == LATENCY
     assert rule.choose(1001.0, 0) == THROUGHPUT
     assert rule.choose(2001.0, 0) == LATENCY
+
+
+def test_a_hand_over_pays_if_the_rest_of_an_answer_is_faster_by_more_than_it_takes() -> None:
+    replicas = []
+    for replica, time_ns in zip(tiny_plan().replicas, (1000.0, 3000.0), strict=True):
+        steps = tuple(replace(step, predicted_ns=time_ns) for step in replica.traces[0].steps)
+        replicas.append(replace(replica, traces=(replace(replica.traces[0], steps=steps),)))
+    sizes = Sizes(
+        steps=(StepSize(trace=0, rows=2, tokens=1, context=400),),
+        batches=2,
+        rows=2,
+        context=400,
+        policies=((LATENCY,), (THROUGHPUT,)),
+    )
+    rule, price_ns = switch(), [0.0]
+    prices: Any = SimpleNamespace(of=lambda *_: (0, price_ns[0]))
+    hardware = process_hardware(("a", "b"), None)
+    pays = rule_of_moves(sizes, replicas, hardware, prices, rule)
+    scheduler = Scheduler(sizes)
+    scheduler.policy = THROUGHPUT
+    job = Job(0, 1, 101)
+    scheduler.add(job)
+    target, source = scheduler.batches
+    assert pays(job, source, target)
+    price_ns[0] = 100 * 2000.0 * 0.99  # 100 tokens are 2000 ns faster each
+    assert pays(job, source, target)
+    price_ns[0] = 101 * 2000.0 * 1.01
+    assert not pays(job, source, target)
+    price_ns[0] = 0.0
+    assert not pays(job, target, source), "it would be slower there"
+    rule.load = 0.8  # others take most of the faster one's time
+    assert not pays(job, source, target)
+    rule.load = 0.0
+    rule.end(1)  # answers are short
+    price_ns[0] = 10 * 2000.0
+    assert not pays(job, source, target)
 
 
 @pytest.mark.parametrize(
