@@ -57,8 +57,11 @@ class _Events:
 
     def make(self) -> Iterator[tuple[Busy, TimelineEvent]]:
         for busy in self._timeline:
-            node = self._works[busy.replica][busy.trace].nodes[busy.node]
-            if node.kind == WIRE:
+            work = self._works[busy.replica][busy.trace]
+            node = work.nodes[busy.node]
+            if busy.node >= len(work.nodes) - work.handed:
+                yield from ((busy, event) for event in self._hand_over(busy, node))
+            elif node.kind == WIRE:
                 yield from ((busy, event) for event in self._wire(busy, node))
             else:
                 yield busy, self._compute(busy, node)
@@ -85,6 +88,23 @@ class _Events:
                     bytes=0,
                     is_wait=True,
                 )
+
+    def _hand_over(self, busy: Busy, node: WorkNode) -> Iterator[TimelineEvent]:
+        """A hand-over that is on its way, or what it takes at one of its ends."""
+        if node.kind != WIRE:
+            yield self._event(busy, busy.place[0], Queue.COMPUTE, "start or end of a hand-over")
+            return
+        for own in self._replicas[busy.replica].hand_overs:
+            path = self._paths[own.source, own.target]
+            if own.trace == busy.trace and path.shares == node.place:
+                size = round(own.part * own.bytes)
+                for device, queue, peer in (
+                    (own.source, Queue.OUT, own.target),
+                    (own.target, Queue.IN, own.source),
+                ):
+                    event = self._event(busy, device, queue, "hand-over", peer=peer)
+                    yield replace(event, bytes=size)
+                return
 
     def _compute(self, busy: Busy, node: WorkNode) -> TimelineEvent:
         device = busy.place[0]

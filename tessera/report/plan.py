@@ -37,6 +37,7 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.report.diagnostics import safe
+from tessera.report.role_words import hand_over_lines, role_words
 from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
@@ -114,6 +115,8 @@ def _verdict(report: PlanReport) -> Iterator[str]:
     many = len(plan.devices) > 1
     searched = plan.ended != Ending.GIVEN
     said = ": splitting a request does not pay" if many and not split and searched else ""
+    if any(replica.shares for replica in plan.replicas):
+        said = ": replicas serve other shares of each trace"
     yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
     yield from _texts(report)
     yield (
@@ -254,26 +257,6 @@ def divided_lines(plan: Plan) -> Iterator[str]:
         yield f"  {safe(name)}{f', {count} steps' if count > 1 else ''}: {places}"
     if len(alike) > _MOST_CLASSES:
         yield f"  and {len(alike) - _MOST_CLASSES} kinds more, in the plan file"
-
-
-def role_words(plan: Plan, replica: Replica) -> str:
-    """The share of requests that a replica serves, of each trace if they differ."""
-    if not replica.shares:
-        return f"{replica.share:.1%} of requests"
-    served = zip(plan.traces, replica.shares, strict=True)
-    listed = [f"{share:.1%} of {safe(trace.name)}" for trace, share in served if share > 0]
-    return ", ".join(listed)
-
-
-def hand_over_lines(plan: Plan, replica: Replica) -> Iterator[str]:
-    """What a replica hands over to others."""
-    for own in replica.hand_overs:
-        served, trace = replica.serves(own.trace), plan.traces[own.trace]
-        every = served * trace.share * own.part * own.bytes / max(plan.period_ns, 1e-9)
-        yield (
-            f"{own.part:.2f} sequences per request of {safe(trace.name)} go on at {own.target}: "
-            f"{format_bytes(int(own.bytes))} each, {every:.3g} GB/s"
-        )
 
 
 def _replica_line(plan: Plan, replica: Replica) -> str:

@@ -6,7 +6,7 @@ In: values. Out: the records that every stage of planning receives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph.graph import KernelGraph
@@ -37,9 +37,19 @@ class LoadedTrace:
         return self.manager.program
 
 
+class KnownPlacements:
+    """Placements that a search has found for some traces on some devices, whatever the slots."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[tuple[int, ...], tuple[str, ...]], tuple[int, ...]] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSetting:
-    """Everything known before the search begins. `lowering` is that of the traces."""
+    """Everything known before the search begins. `lowering` is that of the traces.
+
+    `known` is filled by searches, and spares later ones the same work.
+    """
 
     traces: tuple[LoadedTrace, ...]
     machine: Machine
@@ -47,6 +57,7 @@ class PlanSetting:
     options: PlanOptions
     lowering: Lowering
     profiles: tuple[Profile, ...] = ()
+    known: KnownPlacements = field(default_factory=KnownPlacements, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tessera.ir.choices import Ending
 from tessera.ir.program.program import Role
-from tessera.planning.given.setting import Attempt, PlanSetting
+from tessera.planning.given.setting import Attempt, KnownPlacements, PlanSetting
 from tessera.planning.given.setting_problem import build_problem
 from tessera.planning.problem.device_types import DIRECT_DEVICES, types_of, usable_devices
 from tessera.planning.problem.limits import ENDLESS, SearchWatch
@@ -86,7 +86,7 @@ def find_role_plans(
     parts: list[RolePart] = []
     for traces in (*((trace,) for trace in every), every):
         planning = planning_of(setting, attempt, traces)
-        placements = _placements(planning.problem, watch)
+        placements = _placements(planning.problem, traces, setting.known, watch)
         if traces == every:
             placements = itertools.chain(placements, _of_known(known))
         parts += _parts(setting, planning, traces, dict.fromkeys(placements), sequences)
@@ -160,7 +160,9 @@ def planning_of(setting: PlanSetting, attempt: Attempt, traces: tuple[int, ...])
 # --- parts ---------------------------------------------------------------------------------------
 
 
-def _placements(problem: Problem, watch: SearchWatch) -> Iterator[Placement]:
+def _placements(
+    problem: Problem, traces: tuple[int, ...], known: KnownPlacements, watch: SearchWatch
+) -> Iterator[Placement]:
     """Every device alone, then groups of devices as a short search uses them."""
     if not all(task.allowed() for task in problem.tasks):
         return
@@ -174,19 +176,28 @@ def _placements(problem: Problem, watch: SearchWatch) -> Iterator[Placement]:
     for group in _groups(problem, devices):
         shape = tuple(kinds[device] for device in group)
         if shape not in solved:
-            solved[shape] = _inside(keep_devices(problem, group), watch)
+            solved[shape] = _inside(keep_devices(problem, group), traces, known, watch)
         placement = solved[shape]
         if placement is not None:
             yield tuple(group[device] for device in placement)
 
 
-def _inside(problem: Problem, watch: SearchWatch) -> Placement | None:
+def _inside(
+    problem: Problem, traces: tuple[int, ...], known: KnownPlacements, watch: SearchWatch
+) -> Placement | None:
     """A placement over all devices of a problem, by a short search."""
+    before = known.of.get((traces, problem.devices))
+    if before is not None and runs(problem, before) and measure(problem, before).fits:
+        return before
     if watch.over() or not all(task.allowed() for task in problem.tasks):
         return None
     if len(problem.devices) * len(problem.tasks) > _MOST_TASKS:
-        return LAYERS.best_placement(problem)
-    return solve_many(problem, _BRIEF, should_stop=watch.should_stop).placement
+        placement = LAYERS.best_placement(problem)
+    else:
+        placement = solve_many(problem, _BRIEF, should_stop=watch.should_stop).placement
+    if placement is not None:
+        known.of[traces, problem.devices] = placement
+    return placement
 
 
 def _groups(problem: Problem, devices: Sequence[int]) -> list[tuple[int, ...]]:

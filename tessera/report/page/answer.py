@@ -22,6 +22,7 @@ from tessera.report.graph import Totals, address_class
 from tessera.report.page.given import Document, Given, GivenTrace
 from tessera.report.page.json_text import Json, inner, number
 from tessera.report.page.model import PageSection
+from tessera.report.role_words import hand_over_lines, role_words
 
 _MOST_FAMILIES = 12
 _WIDE_GAP = 0.1
@@ -69,6 +70,8 @@ def _headline(plan: Plan) -> str:
     if len(plan.devices) == 1:
         return f"Every request runs on `{plan.devices[0].name}`"
     if not is_split(plan):
+        if any(replica.shares for replica in plan.replicas):
+            return "Replicas serve other shares of each trace, and hand sequences over"
         if plan.ended == Ending.GIVEN:
             return "No request is split, as asked for"
         return "Splitting a request does not pay"
@@ -277,6 +280,11 @@ def _notes(plan: Plan, spread: Spread) -> list[str]:
     )
     listed = ", ".join(f"{count:,} from {source}" for source, count in sources.most_common())
     notes.append(f"Times of steps: {listed}.")
+    for replica in plan.replicas:
+        if replica.shares:
+            where = " and ".join(replica.lowered.devices)
+            lines = (role_words(plan, replica), *hand_over_lines(plan, replica))
+            notes.append(f"{where}: {'; '.join(lines)}.")
     return notes
 
 

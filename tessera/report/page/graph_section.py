@@ -223,7 +223,8 @@ def _placed(plan: Plan, number: int) -> dict[str, object]:
     for replica in plan.replicas:
         for placed in replica.traces:
             if placed.trace == number:
-                replicas.append(_replica(placed, devices, replica.policy, replica.share))
+                share = replica.serves(number)
+                replicas.append(_replica(placed, devices, replica.policy, share))
     return {
         "devices": devices,
         "gpus": [gpus.get(cards[name], "") for name in devices],

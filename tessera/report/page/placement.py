@@ -107,16 +107,24 @@ def _links(plan: Plan) -> list[dict[str, object]]:
     for replica in plan.replicas:
         if len(policies) > 1 and replica.policy != last:
             continue
-        for lowered in replica.lowered.traces:
-            part = replica.serves(lowered.trace) * plan.traces[lowered.trace].share
-            for move in lowered.transfers:
-                path = paths.get((move.source, move.target))
-                name = f"{move.source} to {move.target}"
-                carried[name] += move.size * part
-                if path is not None:
-                    speed[name] = path.bytes_per_second
-                    for own in path.shares:
-                        carried[own] += move.size * part if own != name else 0.0
+        served = [replica.serves(n) * trace.share for n, trace in enumerate(plan.traces)]
+        moved = [
+            (move.source, move.target, served[lowered.trace] * move.size)
+            for lowered in replica.lowered.traces
+            for move in lowered.transfers
+        ]
+        moved += [
+            (own.source, own.target, served[own.trace] * own.part * own.bytes)
+            for own in replica.hand_overs
+        ]
+        for source, target, size in moved:
+            path = paths.get((source, target))
+            name = f"{source} to {target}"
+            carried[name] += size
+            if path is not None:
+                speed[name] = path.bytes_per_second
+                for own_name in path.shares:
+                    carried[own_name] += size if own_name != name else 0.0
     rows: list[dict[str, object]] = []
     for name, size in carried.items():
         rate = speed.get(name, 0.0)

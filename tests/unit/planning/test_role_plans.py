@@ -15,6 +15,7 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import PlanOptions, PlanReport, plan
+from tessera.driver.simulated_timeline import timeline_events
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.planning.explain import explain_step
@@ -34,6 +35,7 @@ from tessera.planning.problem.role_parts import RoleMix, RolePart, Sequences
 from tessera.planning.roles.role_candidate import role_candidate
 from tessera.planning.roles.shares import LEAST_SHARE, best_shares
 from tessera.planning.search.solve import lower_bound
+from tessera.report.plan import plan_text
 from tessera.simulation.simulate_plan import SimulateOptions, simulate
 from tests.helpers.share import share
 from tests.unit.planning.test_planning_mix import MEGA, proved, trace
@@ -263,3 +265,18 @@ def test_memory_may_leave_no_phase(steps: tuple[Path, list[str]]) -> None:
     options = PlanOptions(gpus="2xl40s", strategy="phase", link="none")
     with pytest.raises(TesseraError, match="and a link for states of sequences"):
         plan(steps[1], options, compare=False)
+
+
+def test_pages_and_timelines_show_roles(made: PlanReport, tmp_path: Path) -> None:
+    said = plan_text(made, "roles.tsp")
+    assert "100.0% of prefill" in said
+    assert "1.00 sequences per request of prefill go on at l40s-0: 1.0 MB each" in said
+    path = tmp_path / "roles.tsp"
+    path.write_text(print_plan(made.plan))
+    events = timeline_events(simulate(str(path), SimulateOptions(timeline=True)))
+    handed = [event for event in events if event.name == "hand-over"]
+    assert {(event.device, event.peer) for event in handed} == {
+        ("a100-0", "l40s-0"),
+        ("l40s-0", "a100-0"),
+    }
+    assert {event.bytes for event in handed} == {MEGA}
