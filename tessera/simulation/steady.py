@@ -196,8 +196,10 @@ class _SteadyLoop:
         for part, first, after, count in zip(self._parts, before, done, self._rounds, strict=True):
             if count and after > first:
                 periods.append(part * (self._loop.now_ns - since_ns) / (after - first))
-            elif count:  # it was done ahead, with the first round: all that went before counts
+            elif count and after > 0:  # done ahead, with the first round: all before counts
                 periods.append(part * self._loop.now_ns / after)
+            elif count:  # no request so far was of a trace that the device works for
+                periods.append(part * self._loop.now_ns / (count * self._number))
         return max(periods)
 
     def period_ns(self, most_rounds: int) -> float:

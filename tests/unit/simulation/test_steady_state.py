@@ -48,6 +48,22 @@ def test_work_that_is_measured_tells_the_same(number: int, monkeypatch: pytest.M
     assert simulated_ns(case_of(number, 1))[0] == pytest.approx(many_requests_ns(number), rel=0.01)
 
 
+def test_a_device_without_work_so_far_is_not_divided_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first requests may all be of traces that the busiest device does nothing for."""
+    monkeypatch.setattr(steady, "_LARGE", 0)
+    monkeypatch.setattr(steady, "STEADY", -1.0)
+    busy_ns = EventLoop.busy_ns
+    seen: list[dict[str, float]] = []
+
+    def none_at_first(loop: EventLoop) -> dict[str, float]:
+        seen.append(dict.fromkeys(busy_ns(loop), 0.0) if len(seen) < 2 else busy_ns(loop))
+        return seen[-1]
+
+    monkeypatch.setattr(EventLoop, "busy_ns", none_at_first)
+    assert simulated_ns(case_of(9, 1))[0] == pytest.approx(many_requests_ns(9), rel=0.3)
+    assert len(seen) > 3
+
+
 def test_a_device_that_has_worked_ahead_is_not_divided_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """With very many slots, the work of later rounds may be done when the first one ends."""
     monkeypatch.setattr(steady, "_LARGE", 0)
