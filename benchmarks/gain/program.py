@@ -159,6 +159,14 @@ def today_best(cell: Cell, row: Row) -> tuple[str, Row] | None:
     return max(forms.items(), key=lambda item: turn * item[1]["figure"], default=None)
 
 
+def _reached(cell: Cell, row: Row | None) -> Row | None:
+    """The best of all forms; the answer may be a simpler one that is nearly as good."""
+    made = [f for f in ((row or {}).get("forms") or {}).values() if f]
+    made += [row["answer"]] if row and "answer" in row else []
+    turn = -1.0 if cell.demand else 1.0
+    return max(made, key=lambda form: turn * form["figure"], default=None)
+
+
 # --- small cases --------------------------------------------------------------------------------
 
 
@@ -198,7 +206,7 @@ def show(data: Mapping[str, Row]) -> None:
             continue
         rows += 1
         best = today_best(cell, row["today"])
-        program, now = row["program"], (row.get("now") or {}).get("answer")
+        program, now = row["program"], _reached(cell, row.get("now"))
         shown = [program["alone"], program["roles"], program["all"], now and now["figure"]]
         texts = ["-" if x is None else f"{x:.2f}" for x in shown]
         form, figure = ("-", None) if best is None else (best[0], best[1]["figure"])
