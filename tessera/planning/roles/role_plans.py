@@ -110,6 +110,8 @@ def find_role_plans(
 def asked_roles(setting: PlanSetting, attempt: Attempt) -> tuple[Candidate | None, str] | None:
     """The candidate of a strategy with roles, or why it has none; None if none is asked for."""
     form = setting.options.form
+    if form == ROLES and not may_have_roles(setting):
+        return None, "roles are looked for with several traces and GPUs, for throughput or cost"
     if form not in (PHASE, ROLES) or not may_have_roles(setting):
         return None
     plans = find_role_plans(setting, attempt, (), ENDLESS)

@@ -19,6 +19,7 @@ from tessera.driver.simulated_timeline import timeline_events
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.print_plan import print_plan
 from tessera.planning.explain import explain_step
+from tessera.planning.lower.hand_over import HandOverMaker
 from tessera.planning.problem.limits import ENDLESS
 from tessera.planning.problem.plan_problem import Planning
 from tessera.planning.problem.problem import (
@@ -42,6 +43,7 @@ from tests.unit.planning.test_planning_mix import MEGA, proved, trace
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 DEVICES = (0, 1)
 TRACES = (0, 1)
 
@@ -259,6 +261,28 @@ def test_why_there_is_no_phase(
         shutil.copy(steps[0] / f"{name}.ptx", names[-1])
     with pytest.raises(TesseraError, match=said):
         plan(names, PlanOptions(gpus="a100,l40s", strategy="phase"), compare=False)
+
+
+def test_roles_are_for_rates(steps: tuple[Path, list[str]]) -> None:
+    options = PlanOptions(gpus="2xl40s", strategy="roles", objective="latency")
+    with pytest.raises(TesseraError, match="for throughput or cost"):
+        plan(steps[1], options, compare=False)
+
+
+def test_a_hand_over_moves_what_the_plan_expects() -> None:
+    """By its launch program: the tokens of a cache in rows that the prompt has."""
+    steps = ("prefill.ptx:1", "decode.ptx:16")
+    names = [f"{EXAMPLES}/llama_steps_{step}" for step in steps]
+    report = plan(names, PlanOptions(gpus="a100,l40s", strategy="phase"), compare=False)
+    replicas, traces = report.plan.replicas, report.setting.traces
+    maker = HandOverMaker(
+        [replica.lowered for replica in replicas],
+        [trace.program for trace in traces],
+        [trace.graph for trace in traces],
+    )
+    expected = {(own.source, own.target): own.bytes for own in replicas[0].hand_overs}
+    assert expected
+    assert maker.bytes_between(0, 1, tokens=4, token_axis=32) == expected
 
 
 def test_memory_may_leave_no_phase(steps: tuple[Path, list[str]]) -> None:
