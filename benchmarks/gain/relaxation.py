@@ -206,14 +206,12 @@ def _weights_held(served: Served) -> Iterator[tuple[Held, ...]]:
 
 def _upper(served: Served) -> float:
     """Requests per second if every part ran where it is fastest, on all GPUs, in large batches."""
-    ns = sum(
-        min(
-            part.prompt[k]
-            + served.steps * min(t / b for t, b in zip(part.decode[k], served.batches, strict=True))
-            for k in range(len(served.kinds))
+    ns = 0.0
+    for part in served.parts:
+        fastest = min(
+            t / b for own in part.decode for t, b in zip(own, served.batches, strict=True)
         )
-        for part in served.parts
-    )
+        ns += min(part.prompt) + served.steps * fastest
     return 1.01e9 * sum(kind.count for kind in served.kinds) / max(ns, 1e-9)
 
 

@@ -14,7 +14,7 @@ from tests.helpers.share import share
 
 def test_no_plan_beats_the_program_and_half_of_them_are_near() -> None:
     near, plans = 0, 0
-    for seed in share(range(20)):  # `benchmarks.gain.program small` takes 500
+    for seed in (330, *share(range(18))):  # `benchmarks.gain.program small` takes 500
         served = random_case(seed)
         best, bound = best_plan(served), most(served)
         assert best <= (0.0 if bound is None else bound.rate), seed
