@@ -120,8 +120,10 @@ def _totals(report: FleetReport) -> list[str]:
         )
         if report.margin > 1:
             lines.append(
-                f"chosen for {report.margin - 1:.0%} more than the demand: the cheapest mix for it "
-                "did not keep the limits when it was simulated"
+                "at the rates of its units it did not keep the limits when it was simulated"
+                if report.options.demand is None
+                else f"chosen for {report.margin - 1:.0%} more than the demand: the cheapest mix "
+                "for it did not keep the limits when it was simulated"
             )
     return lines
 

@@ -122,7 +122,8 @@ def _bounded(way: UnitWay, work: Workload) -> Capacity:
     """What a unit serves, or with limits no more than.
 
     Tokens of a batch that keeps the time per token come no faster than those of the largest batch
-    whose step does; requests that do not keep it may come faster.
+    whose step does. Where prompts are read between these steps, they take no more of the time than
+    the limit leaves beside a step of one sequence. Requests that do not keep it may come faster.
     """
     rows, tpot = way.rows_of(work), work.slo.tpot_ns
     if rows < 1 or (tpot is None and work.slo.ttft_ns is None):
@@ -131,6 +132,9 @@ def _bounded(way: UnitWay, work: Workload) -> Capacity:
     if tpot is not None and way.role is not EngineRole.PROMPTS:
         fits = [n for n in range(1, rows + 1) if way.decode.at(n).ns <= tpot]
         kept = way.most_rate(work, max(fits)) if fits else 0.0
+        if way.role is EngineRole.BOTH:
+            left = max(0.0, 1 - way.decode.at(1).ns / (_SLACK * tpot))
+            kept = min(kept, left * way.lanes * 1e9 / max(way.prompt_taken(work).ns, 1e-9))
         rate = min(rate, kept * _SLACK / _SHARES[work.percentile])
     return Capacity(way=way, rate=rate, rows=rows, is_bound=True)
 

@@ -239,7 +239,8 @@ def _chosen(
     work: Workload,
     arrivals: list[Wanted] | None,
 ) -> tuple[FleetChoice, ServingReport | None, float]:
-    """The answer, checked; if the check fails, the answer for a little more than the demand.
+    """The answer, checked; if the check fails, the answer for a little more than the demand, or
+    without a demand at a little less than its rate.
 
     Shares of units are no whole GPUs: where a mix with them fails, one without them is tried.
     """
@@ -253,16 +254,16 @@ def _chosen(
         choice = replace(chooser, demand=demand).simplest(rates.all(), shared)
         if not choice.units:
             break
+        if options.demand is None:
+            choice = replace(choice, rate=choice.rate / margin)
         rate = choice.rate if options.demand is None else options.demand
         checked = check_mix(choice, work, rate, chooser.links, arrivals, options.seed)
-        if work.is_kept(checked) or (options.demand is None and not choice.hands_over):
+        if work.is_kept(checked):
             return choice, checked, margin
         if any(c.way.role is EngineRole.SHARES for c, _ in choice.units):
             shared = False
             continue
         first = first or (choice, checked, margin)
-        if options.demand is None:
-            return choice, checked, margin
         margin *= _RAISE
     if first is not None:
         return first

@@ -64,10 +64,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class HandOverTime:
-    """What handing a sequence over takes: `latency_ns`, and its cache on the link.
-
-    The cache is `sequence_ns` of the link, and `token_ns` more for each token of the prompt.
-    """
+    """`latency_ns`, and of the link `sequence_ns` and `token_ns` for each token of the prompt."""
 
     latency_ns: float = 0.0
     sequence_ns: float = 0.0
@@ -122,17 +119,19 @@ class UnitWay:
         held = int(self.cache_tokens // max(work.prompt + work.answer, 1.0))
         return max(0, min(self.rows, held, int(self.decode.largest), rows or self.rows))
 
+    def prompt_taken(self, work: Workload) -> Taken:
+        """The time of reading a prompt, in as many steps as it takes."""
+        chunks = max(1.0, work.prompt / self.chunk)
+        return self.prefill_at(min(work.prompt, self.chunk)).scaled(chunks)
+
     def most_rate(self, work: Workload, rows: int) -> float:
         """Requests (in a pool, prompts or answers) per second if it never waits for one."""
         if rows < 1:
             return 0.0
-        chunks = max(1.0, work.prompt / self.chunk)
-        prefill = self.prefill_at(min(work.prompt, self.chunk)).scaled(chunks)
+        prefill = self.prompt_taken(work)
         decode = self.decode.at(rows).scaled(max(work.answer - 1, 0.0) / rows)
-        taken = [
-            *([] if self.role is EngineRole.ANSWERS else [prefill]),
-            *([] if self.role is EngineRole.PROMPTS else [decode]),
-        ]
+        phases = ((prefill, EngineRole.ANSWERS), (decode, EngineRole.PROMPTS))
+        taken = [phase for phase, other in phases if self.role is not other]
         busiest = max(map(sum, zip(*(t.loads for t in taken), strict=True)), default=0.0)
         alone = sum(t.ns for t in taken) / self.lanes
         return 1e9 / max(busiest, alone, self.widest * self.handed.link_ns(work.prompt), 1e-9)
