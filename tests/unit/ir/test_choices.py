@@ -50,7 +50,7 @@ def test_an_objective_is_a_number_of_figures() -> None:
 
 def test_strategies_of_plans_and_fleets() -> None:
     assert TENSOR in FLEET_STRATEGIES
-    assert {*PLAN_STRATEGIES} - {*FLEET_STRATEGIES} == {"dp", "parts"}
+    assert {*PLAN_STRATEGIES} - {*FLEET_STRATEGIES} == {"dp", "parts", "roles"}
     assert [strategy for strategy in PLAN_STRATEGIES if strategy.is_divided] == ["tensor", "parts"]
 
 
