@@ -308,9 +308,13 @@ def _context(
 
 
 def _token_axis(states: Mapping[str, Buffer], tokens: int) -> int:
-    """The length of the second axis of every state, if it is that of a row or block of tokens."""
-    seconds = {(state.shape or ())[1:2] for state in states.values()}
-    return tokens if seconds == {(tokens,)} else 0
+    """The length of the second axis of every state, if it is that of a row or block of tokens.
+
+    If a later axis is as long, that one may count tokens, so rows are taken to be used whole.
+    """
+    shapes = [state.shape or () for state in states.values()]
+    is_it = all(shape[1:2] == (tokens,) and tokens not in shape[2:] for shape in shapes)
+    return tokens if shapes and is_it else 0
 
 
 def _vocabulary(steps: Sequence[StepRoles]) -> int:

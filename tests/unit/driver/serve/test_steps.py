@@ -62,6 +62,22 @@ def test_names_are_roles_and_shapes_are_sizes() -> None:
     assert not made.resets
 
 
+@pytest.mark.parametrize(
+    ("shape", "declared", "counts"),
+    [
+        ((4, 32, 2), {}, True),
+        ((4, 32, 32, 2), {}, False),  # heads and tokens: which axis is which is not known
+        ((4, 2, 32, 8), {"context": 32}, False),
+    ],
+)
+def test_tokens_of_a_row_are_counted_only_by_an_axis_that_is_sure(
+    shape: tuple[int, ...], declared: dict[str, int], counts: bool
+) -> None:
+    """Otherwise a hand-over would leave bytes of the sequence behind."""
+    made = steps(decode(cache=("state", "f32", shape)), **declared)
+    assert made.token_axis == (32 if counts else 0)
+
+
 def test_a_prefill_step_that_knows_the_last_token_gives_the_first_of_the_answer() -> None:
     given = prefill(lengths=("input", "s64", (1,)), logits=("output", "bf16", (1, 50)))
     assert steps(decode(), given).sizes(1).first_from_prefill
