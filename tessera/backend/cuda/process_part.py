@@ -23,9 +23,9 @@ from tessera.backend.cuda.targets import find_gpu_of, open_driver
 from tessera.backend.service import BackendOptions, Model, Request, TimelineEvent
 from tessera.backend.transports.choice import open_transport
 from tessera.backend.transports.transport import Lose, Transport, TransportPlace, lose_nothing
-from tessera.ir.plan.handed_over import HandedOver
 from tessera.ir.plan.launch_program import HOST, Portion, TransferId
 from tessera.ir.plan.one_host import on_one_host
+from tessera.ir.plan.stream_operation import StreamOperation
 from tessera.settings import read_settings
 
 
@@ -90,9 +90,9 @@ class GpuPart:
         there = "" if self._transport is None else self._transport.address
         return json.dumps([self._handle.hex(), there])
 
-    def handed_over(self) -> list[dict[str, list[HandedOver]]]:
-        """For each trace, what the processes of all devices hand over for a request."""
-        return [self._ways.handed_over(trace) for trace in self._transfers]
+    def stream_operations(self) -> list[dict[str, list[StreamOperation]]]:
+        """For each trace, the operations of a request on the streams of every device."""
+        return [self._ways.stream_operations(trace) for trace in self._transfers]
 
     @property
     def _far(self) -> FarWays:

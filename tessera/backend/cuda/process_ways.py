@@ -20,7 +20,7 @@ Transfers to other hosts are in `far_ways`.
 
 The CUDA driver does not know of these waits. Every process therefore hands its work over in the
 same order: even if all streams of a process were one queue, the first unfinished operation could
-proceed. `passes.checker.handover` proves it before a run.
+proceed. `passes.checker.circles` proves it before a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from dataclasses import replace
 from tessera.backend.cuda.api import Driver, DriverError, Handle
 from tessera.backend.cuda.far_ways import WORD_MASK, FarWays
 from tessera.backend.cuda.issue_order import Action, Hold, Mark, Move, issue_order
-from tessera.ir.plan.handed_over import HandedOver
 from tessera.ir.plan.launch_program import (
     HOST,
     PLACE_ALIGNMENT,
@@ -41,6 +40,7 @@ from tessera.ir.plan.launch_program import (
     Queue,
     Transfer,
 )
+from tessera.ir.plan.stream_operation import StreamOperation
 
 _WORD_BYTES = 4
 _BLOCK = 2 << 20
@@ -151,20 +151,22 @@ class ProcessWays:
             self._orders[trace] = issue_order(lowered)
         return self._orders[trace]
 
-    def handed_over(self, trace: int) -> dict[str, list[HandedOver]]:
+    def stream_operations(self, trace: int) -> dict[str, list[StreamOperation]]:
         """By device, what its process hands over for a request, in order: waits, and their ends."""
-        lines: dict[str, list[HandedOver]] = {device: [] for device in self._lowered.devices}
+        lines: dict[str, list[StreamOperation]] = {device: [] for device in self._lowered.devices}
         for action in self._whole(trace):
             match action:
                 case Mark(device, queue, event):
-                    lines[device].append(HandedOver(queue.value, sets=f"event {event} of {device}"))
+                    lines[device].append(
+                        StreamOperation(queue.value, sets=f"event {event} of {device}")
+                    )
                 case Hold(device, queue, event):
                     waits = f"event {event} of {device}"
-                    lines[device].append(HandedOver(queue.value, waits=waits))
+                    lines[device].append(StreamOperation(queue.value, waits=waits))
                 case Move(transfer) if HOST not in (transfer.source, transfer.target):
                     name = f"transfer {transfer.id}"
-                    lines[transfer.source].append(HandedOver(Queue.OUT.value, sets=name))
-                    lines[transfer.target].append(HandedOver(Queue.IN.value, waits=name))
+                    lines[transfer.source].append(StreamOperation(Queue.OUT.value, sets=name))
+                    lines[transfer.target].append(StreamOperation(Queue.IN.value, waits=name))
         return lines
 
     def begin(self, trace: int, slot: int) -> None:

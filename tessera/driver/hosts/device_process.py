@@ -123,13 +123,13 @@ def _serve_gpu(
 ) -> GpuPart:
     from tessera.backend.cuda.process_part import GpuPart
     from tessera.backend.hosts.gpu_worker import GpuWorker
-    from tessera.passes.checker.handover import check_handover
+    from tessera.passes.checker.circles import check_circles
 
     place = setup.place
     part = GpuPart(model, place.name, setup.options, hosts=setup.hosts, place=place)
-    for orders in part.handed_over():
+    for orders in part.stream_operations():
         # All processes get all requests in one order, so two stand for any number.
-        circle = check_handover(orders, dict.fromkeys(orders, (0, 1)))
+        circle = check_circles(orders, dict.fromkeys(orders, (0, 1)))
         if circle is not None:
             raise TesseraError(circle)
     if last is not None:

@@ -35,7 +35,7 @@ from tessera.driver.serve.step_roles import GenerationSteps, state_shapes
 DEATHS = ("TSR5051", "TSR5072")
 """Codes of faults in which a process or a host ended, for whatever reason."""
 MOST_DEATHS = 3
-"""An answer ends when so many replicas have died in a step that it took part in."""
+"""Deaths of a replica in steps of an answer, after which the answer ends with a fault."""
 
 
 class EngineLoop:

@@ -743,7 +743,7 @@ def test_nobody_sleeps_for_what_is_so_already() -> None:
 
 
 class Turn:
-    """A hold, and what it is told."""
+    """A hold that keeps the calls it gets."""
 
     def __init__(self, lane: int) -> None:
         self.told: list[object] = []

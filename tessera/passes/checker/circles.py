@@ -1,6 +1,6 @@
 """Whether requests in flight can wait for each other in a circle, given what devices have in line.
 
-In: for each process, the operations of one request in the order in which they are handed over; the
+In: for each process, the operations of one request in the order in which streams get them; the
 requests in flight, in the order in which the host submits them to each process; the number of
 hardware queues of a process. Out: None, or a diagnostic that names a circle, or an operation that
 waits for what nothing sets.
@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.diagnostics import Diagnostic, error
-from tessera.ir.plan.handed_over import HandedOver
+from tessera.ir.plan.stream_operation import StreamOperation
 
 _MOST = 8
 SubmittedRequests = Mapping[str, Sequence[int]]
@@ -39,7 +39,7 @@ class _InFlight:
 
     process: str
     request: int
-    operation: HandedOver
+    operation: StreamOperation
 
     def text(self) -> str:
         operation = self.operation
@@ -47,8 +47,11 @@ class _InFlight:
         return f"request {self.request}, `{self.process}`, {operation.stream}: {what}"
 
 
-def check_handover(
-    orders: Mapping[str, Sequence[HandedOver]], submitted: SubmittedRequests, *, queues: int = 1
+def check_circles(
+    orders: Mapping[str, Sequence[StreamOperation]],
+    submitted: SubmittedRequests,
+    *,
+    queues: int = 1,
 ) -> Diagnostic | None:
     """The diagnostic of requests in flight that can wait forever; None if all of them end."""
     nodes, before = _lines(orders, submitted, queues)
@@ -77,7 +80,7 @@ def check_handover(
 
 
 def _lines(
-    orders: Mapping[str, Sequence[HandedOver]], submitted: SubmittedRequests, queues: int
+    orders: Mapping[str, Sequence[StreamOperation]], submitted: SubmittedRequests, queues: int
 ) -> tuple[list[_InFlight], list[list[int]]]:
     """All operations in flight, and what stands right before each on its hardware queue."""
     nodes: list[_InFlight] = []

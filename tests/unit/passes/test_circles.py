@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 
 from tessera.backend.cuda.api import Driver
 from tessera.backend.cuda.process_ways import ProcessWays
-from tessera.ir.plan.handed_over import HandedOver
 from tessera.ir.plan.one_host import on_one_host
-from tessera.passes.checker.handover import check_handover
+from tessera.ir.plan.stream_operation import StreamOperation
+from tessera.passes.checker.circles import check_circles
 from tests.helpers.fake_cuda import FakeCuda
 from tests.unit.backend.cuda.test_random_placements import random_model
 
-Orders = Mapping[str, Sequence[HandedOver]]
+Orders = Mapping[str, Sequence[StreamOperation]]
 Submitted = Mapping[str, Sequence[int]]
 
 
@@ -23,7 +23,7 @@ def ends(orders: Orders, submitted: Submitted, queues: int, rng: random.Random) 
 
     Streams are spread over the queues by chance; if there are enough, each has its own.
     """
-    lines: dict[object, list[tuple[int, HandedOver]]] = {}
+    lines: dict[object, list[tuple[int, StreamOperation]]] = {}
     for process, requests in submitted.items():
         places = [(r, s) for r in requests for s in {o.stream: None for o in orders[process]}]
         has_own = len(places) <= queues
@@ -62,7 +62,7 @@ def random_orders(seed: int) -> Orders:
     model = random_model(seed)
     lowered = on_one_host(model.lowered)
     ways = ProcessWays(Driver(FakeCuda()), lowered, lowered.devices[0], {})
-    return ways.handed_over(0)
+    return ways.stream_operations(0)
 
 
 def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
@@ -72,7 +72,7 @@ def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
         orders = random_orders(seed)
         requests = range(rng.randint(1, 3))
         submitted = dict.fromkeys(orders, requests)
-        assert check_handover(orders, submitted) is None
+        assert check_circles(orders, submitted) is None
         if not any(len(own) > 1 for own in orders.values()):
             continue
         for _ in range(30):
@@ -80,10 +80,10 @@ def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
             mixed = {name: rng.sample(requests, len(requests)) for name in orders}
             for given in (submitted, mixed):
                 for queues in (1, 1000):
-                    judged = check_handover(mutant, given, queues=queues) is None
+                    judged = check_circles(mutant, given, queues=queues) is None
                     assert judged == ends(mutant, given, queues, rng), (seed, queues)
                     seen[queues, judged] += 1
-                if check_handover(mutant, given) is None:  # however streams share queues
+                if check_circles(mutant, given) is None:  # however streams share queues
                     assert all(ends(mutant, given, 1 + rng.randrange(4), rng) for _ in range(3))
     assert min(seen.values()) > 20, seen
     assert len(seen) == 4
@@ -92,26 +92,29 @@ def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
 def test_the_circle_is_named() -> None:
     """Each process receives before it sends: the words of both come behind the waits."""
     orders = {
-        name: [HandedOver("in", waits=f"transfer {own}"), HandedOver("out", sets=f"transfer {to}")]
+        name: [
+            StreamOperation("in", waits=f"transfer {own}"),
+            StreamOperation("out", sets=f"transfer {to}"),
+        ]
         for name, own, to in (("a", 0, 1), ("b", 1, 0))
     }
-    found = check_handover(orders, {"a": (0,), "b": (0,)})
+    found = check_circles(orders, {"a": (0,), "b": (0,)})
     assert found is not None
     assert found.code == "TSR4008"
     assert str(found.headline) == "requests in flight wait for each other in a circle of 4"
     assert found.notes[0] == "request 0, `a`, in: waits for transfer 0"
-    assert check_handover(orders, {"a": (0,), "b": (0,)}, queues=2) is None
-    only = check_handover({"a": orders["a"]}, {"a": (0,)}, queues=2)
+    assert check_circles(orders, {"a": (0,), "b": (0,)}, queues=2) is None
+    only = check_circles({"a": orders["a"]}, {"a": (0,)}, queues=2)
     assert only is not None
     assert "nothing ends a wait: request 0, `a`, in: waits for transfer 0" in str(only.headline)
 
 
 def test_requests_that_are_submitted_in_another_order_can_wait_for_each_other() -> None:
     orders = {
-        "a": [HandedOver("out", sets="transfer 0")],
-        "b": [HandedOver("in", waits="transfer 0")],
+        "a": [StreamOperation("out", sets="transfer 0")],
+        "b": [StreamOperation("in", waits="transfer 0")],
     }
-    orders["a"].append(HandedOver("in", waits="transfer 1"))
-    orders["b"].append(HandedOver("out", sets="transfer 1"))
-    assert check_handover(orders, {"a": (0, 1, 2), "b": (0, 1, 2)}) is None
-    assert check_handover(orders, {"a": (0, 1, 2), "b": (0, 2, 1)}) is not None
+    orders["a"].append(StreamOperation("in", waits="transfer 1"))
+    orders["b"].append(StreamOperation("out", sets="transfer 1"))
+    assert check_circles(orders, {"a": (0, 1, 2), "b": (0, 1, 2)}) is None
+    assert check_circles(orders, {"a": (0, 1, 2), "b": (0, 2, 1)}) is not None
