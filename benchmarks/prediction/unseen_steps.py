@@ -9,7 +9,7 @@ The models are those of the transformers library with random weights, few layers
 widths; `mmdit` is that of `examples/models`, `fp8` a Qwen3-8B whose products are of 8-bit numbers
 with scales. `capture` writes a trace per step, as `tessc trace` does by default, and measures
 nothing but what the capture itself chooses by. `predict` has the planner say how long each trace
-takes on an H200, without a profile, and writes `results/unseen_steps.json`, which is committed before
+takes on an H200, without a profile, and writes `results/unseen_steps.json`, committed before
 `measure`: it captures each step again on another day's machine, and measures the captured graph.
 `compare` puts the times beside the predictions; nothing that was predicted is changed.
 """
@@ -45,7 +45,7 @@ def made(kind: str, config: str, **sizes: Any) -> Any:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with torch.device("cuda"):
-            whole = getattr(transformers, config)(**sizes, attn_implementation="sdpa")
+            whole = getattr(transformers, config)(**sizes)
             model = getattr(transformers, kind)(whole)
     finally:
         torch.set_default_dtype(kept)
@@ -82,11 +82,11 @@ def prompt(kind: str, config: str, batch: int, tokens: int, **sizes: Any) -> Ste
     return Last(), (given,)
 
 
-def seen(kind: str, config: str, shape: tuple[int, ...], **sizes: Any) -> Step:
-    """An encoder of images or of sound."""
+def seen(kind: str, config: str, shape: tuple[int, ...], part: str = "", **sizes: Any) -> Step:
+    """An encoder of images or of sound, or that part of a model."""
     import torch
 
-    model = made(kind, config, **sizes)
+    model = made(kind, config, **sizes).get_submodule(part)
 
     class States(torch.nn.Module):
         def __init__(self) -> None:
@@ -292,9 +292,11 @@ STEPS: dict[str, Callable[[], Step]] = {
     ),
     "whisper sound": partial(
         seen,
-        "WhisperEncoder",
+        "WhisperModel",
         "WhisperConfig",
         (2, 128, 3000),
+        "encoder",
+        decoder_layers=1,
         d_model=1280,
         encoder_layers=8,
         encoder_attention_heads=20,
