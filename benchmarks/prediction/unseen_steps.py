@@ -297,6 +297,7 @@ STEPS: dict[str, Callable[[], Step]] = {
         (2, 128, 3000),
         "encoder",
         decoder_layers=1,
+        decoder_attention_heads=20,
         d_model=1280,
         encoder_layers=8,
         encoder_attention_heads=20,
