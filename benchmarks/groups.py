@@ -137,6 +137,11 @@ PREDICTION = (
     Run("prediction.whole_steps measure --work out/gpu/whole -o out/gpu/whole.json", BOTH),
     Run("prediction.whole_steps keep --work out/gpu/whole", BOTH),
     Run(f"prediction.whole_steps compare --made --work out -o {RESULTS}/whole_steps.json"),
+    Run(f"prediction.h200_experts -o {RESULTS}/h200_experts.json", BOTH),
+    Run("prediction.unseen_steps capture --work out/gpu/unseen -o out/gpu/unseen.json", BOTH),
+    Run("prediction.unseen_steps predict --work out/gpu/unseen"),
+    Run("prediction.unseen_steps measure --work out/gpu/unseen -o out/gpu/measured.json", BOTH),
+    Run("prediction.unseen_steps compare --work out/gpu/unseen"),
 )
 RUNNING = (
     Run("running.cpu"),
