@@ -58,7 +58,8 @@ from tessera.driver.fleet.make_fleet import offered_for, priced_model
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.options import FleetOptions
-from tessera.driver.fleet.ways import Taken, UnitWay, WaySearch, cache_room, held_by, taken_by
+from tessera.driver.fleet.placed_steps import Taken, cache_room, held_by, taken_by
+from tessera.driver.fleet.ways import UnitWay, WaySearch
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.traces import load_traces
 from tessera.frontend.machine import tables

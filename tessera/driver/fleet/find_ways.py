@@ -13,22 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import permutations
 
+from tessera.driver.fleet.attention_ways import attention_ways
 from tessera.driver.fleet.engines import EngineStage
 from tessera.driver.fleet.kernel_ways import kernel_ways, too_many_steps
 from tessera.driver.fleet.layer_ways import SAME_SIZES, all_layers, layer_ways, with_engine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
+from tessera.driver.fleet.placed_steps import Curve, Taken
 from tessera.driver.fleet.pools import pool_links, pool_ways
-from tessera.driver.fleet.ways import (
-    Curve,
-    Taken,
-    UnitWay,
-    WaySearch,
-    placed_way,
-    places_of_all,
-)
+from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way
 from tessera.driver.fleet.workload import Workload
 from tessera.frontend.machine.collectives import (
     SumTime,
@@ -38,7 +32,7 @@ from tessera.frontend.machine.collectives import (
 )
 from tessera.frontend.machine.gpus import NETWORK_LATENCY_NS, LinkKind
 from tessera.ir.plan.tables import TableKind, WorkShape
-from tessera.ir.program.program import LibraryCall, Role
+from tessera.ir.program.program import LibraryCall
 from tessera.planning.prices.merge_tables import table_ns
 from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import RESERVED_BYTES
@@ -61,7 +55,7 @@ def find_ways(search: WaySearch, on_way: OnWay = lambda name: None) -> list[Unit
     singles = [way for kind in kinds if (way := _single(search, kind)) is not None]
     keep(SINGLE, iter(singles))
     keep(LAYERS, layer_ways(search, bool(singles)))
-    keep(ATTENTION, _attention_ways(search))
+    keep(ATTENTION, attention_ways(search, bool(singles)))
     keep(TENSOR, _tensor_ways(search))
     layers = {way.gpus: way for way in made if way.strategy == LAYERS}
     keep(KERNEL, kernel_ways(search, layers, bool(singles)))
@@ -93,31 +87,6 @@ def _single(search: WaySearch, kind: int) -> UnitWay | None:
     way = placed_way(search, SINGLE, counts, unit, places)
     stage = EngineStage(kind, all_layers(search.model))
     return None if way is None else with_engine(way, [stage])
-
-
-# --- attention apart ---------------------------------------------------------------------------
-
-
-def _attention_ways(search: WaySearch) -> Iterator[UnitWay]:
-    """Attention and its caches on one GPU, all the rest on another."""
-    decode = search.model.decode[-1]
-    stays = set()
-    for users in decode.users(Role.STATE).values():
-        stays |= set(users)
-    stays |= {n for n, attends in enumerate(decode.attends) if attends}
-    if not stays or len(stays) == len(decode.ns):
-        return
-    for first, second in permutations(range(len(search.offered.kinds)), 2):
-        counts = search.counts((first, 1), (second, 1))
-        unit = search.unit(counts)
-        if unit is None:
-            continue
-        holder = unit.kinds.index(first)
-        places = tuple(holder if n in stays else 1 - holder for n in range(len(decode.ns)))
-        way = placed_way(search, ATTENTION, counts, unit, places_of_all(search.model, places))
-        if way is not None:
-            note = f"attention on {search.offered.kinds[first].label}"
-            yield replace(way, note=note)
 
 
 # --- tensor parallelism ------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from math import inf
 
 from tessera.driver.fleet.engines import EngineRole
-from tessera.driver.fleet.ways import HandOverTime, Taken, UnitWay
+from tessera.driver.fleet.placed_steps import Taken
+from tessera.driver.fleet.ways import HandOverTime, UnitWay
 from tessera.driver.serve.batches import Sizes, StepSize, StepWork
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.measures import Served

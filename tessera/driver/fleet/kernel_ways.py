@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import combinations
 
 from tessera.driver.fleet.model_steps import ModelStep
-from tessera.driver.fleet.ways import GpuUnit, Places, UnitWay, WaySearch, placed_way
+from tessera.driver.fleet.placed_steps import GpuUnit, Places
+from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way
 from tessera.ir.objectives import THROUGHPUT
 from tessera.ir.plan.costs import Costs
 from tessera.ir.program.program import Role

@@ -13,7 +13,8 @@ from itertools import pairwise, permutations
 from tessera.driver.fleet.engines import EngineStage, UnitEngine
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import LARGEST_UNIT
-from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way, places_of_all
+from tessera.driver.fleet.placed_steps import GpuUnit, Places, places_of_all
+from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way
 from tessera.ir.program.program import Role
 from tessera.planning.search.strategies import LAYERS, even_runs
 
@@ -24,6 +25,9 @@ _LARGEST = 8
 _ENOUGH = 3
 _MOST_FULL = 0.97
 """Share of the memory of a GPU that steps may fill."""
+_FEWEST = 4
+_MORE = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0)
+"""Sequences that even runs leave room for: a few, then more than fitted beside these runs."""
 
 _NUMBER = re.compile(r"\d+")
 
@@ -72,16 +76,43 @@ def _large_groups(search: WaySearch) -> Iterator[Group]:
 
 
 def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | None:
-    """Runs of steps, as even as possible: GPUs of the first kind take the first runs."""
+    """Runs of steps, as even as memory for some number of sequences allows: the best number.
+
+    GPUs of the first kind take the first runs.
+    """
     counts = search.counts(*group)
     unit = search.unit(counts)
     if unit is None:
         return None
     devices = [d for kind, _ in group for d, k in enumerate(unit.kinds) if k == kind]
+    best: UnitWay | None = None
+    tried: set[Places] = set()
+    fewest = float(_FEWEST)
+    for factor in _MORE:
+        cut = _even_cut(search, unit, devices, fewest * factor)
+        if cut is None:
+            break
+        way = None if cut in tried else placed_way(search, LAYERS, counts, unit, search.places(cut))
+        tried.add(cut)
+        if way is None:
+            continue
+        layers = stage_layers(search.model.decode[-1], cut, devices)
+        stages = [EngineStage(unit.kinds[d], n) for d, n in zip(devices, layers, strict=True)]
+        if best is None or search.rate(way) > search.rate(best):
+            best = with_engine(way, stages)
+        if factor == _MORE[0]:
+            fewest = float(way.rows * way.lanes)
+    return best
+
+
+def _even_cut(
+    search: WaySearch, unit: GpuUnit, devices: Sequence[int], sequences: float
+) -> Places | None:
+    """Even runs that fit beside the caches of so many sequences."""
     cards = (unit.machine.cards[unit.machine.devices[device].card] for device in devices)
     rooms = [_MOST_FULL * card.memory_bytes for card in cards]
-    times, sizes = _weighted(search)
-    parts = _segments(search.model.decode[-1])
+    times, sizes = _weighted(search, sequences)
+    parts = segments(search.model.decode[-1])
     kinds = range(len(times[0]))
     summed = [[sum(times[n][kind] for n in part) for kind in kinds] for part in parts]
     cut = even_runs(
@@ -92,11 +123,7 @@ def _layers(search: WaySearch, group: Sequence[tuple[int, int]]) -> UnitWay | No
     )
     if cut is None:
         return None
-    places = tuple(devices[at] for part, at in zip(parts, cut, strict=True) for _ in part)
-    way = placed_way(search, LAYERS, counts, unit, places_of_all(search.model, places))
-    layers = stage_layers(search.model.decode[-1], places, devices)
-    stages = [EngineStage(unit.kinds[d], n) for d, n in zip(devices, layers, strict=True)]
-    return None if way is None else with_engine(way, stages)
+    return tuple(devices[at] for part, at in zip(parts, cut, strict=True) for _ in part)
 
 
 def with_engine(way: UnitWay, stages: Sequence[EngineStage], tensor: int = 1) -> UnitWay:
@@ -132,7 +159,7 @@ def all_layers(model: ServedModel) -> int:
     return stage_layers(step, [0] * len(step.ns), [0])[0]
 
 
-def _segments(step: ModelStep) -> list[list[int]]:
+def segments(step: ModelStep) -> list[list[int]]:
     """Runs of steps that no cut goes through: those from the first user of a state to the last."""
     last = list(range(len(step.ns)))
     for users in step.users(Role.STATE).values():
@@ -147,11 +174,11 @@ def _segments(step: ModelStep) -> list[list[int]]:
     return segments
 
 
-def _weighted(search: WaySearch) -> tuple[list[list[float]], list[float]]:
+def _weighted(search: WaySearch, sequences: float) -> tuple[list[list[float]], list[float]]:
     """Times and bytes per step of the decode trace.
 
     Times are per kind and request, and include those of the matching prefill steps; bytes are those
-    that a step keeps in memory with a few sequences.
+    that a step keeps in memory with so many sequences.
     """
     model, work = search.model, search.work
     decode, prefill = model.decode[-1], model.prefill[-1]
@@ -169,7 +196,7 @@ def _weighted(search: WaySearch) -> tuple[list[list[float]], list[float]]:
         sizes[users[0]] += model.weight_bytes[name]
     for name, users in decode.users(Role.STATE).items():
         kept = model.token_bytes.get(name, 0.0) * each + model.row_bytes.get(name, 0.0)
-        sizes[users[0]] += 4 * kept
+        sizes[users[0]] += sequences * kept
     return times, sizes
 
 
