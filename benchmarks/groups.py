@@ -120,6 +120,7 @@ PREDICTION = (
     Run("prediction.tables"),
     Run("prediction.all_reduce", (Need.TABLES,)),
     Run(f"prediction.fit_durations {RESULTS}/h200_rows.jsonl.xz --folds family rows"),
+    Run("prediction.experts", (Need.TABLES,)),
     Run("prediction.direction"),
     Run("prediction.simulated_cpu --scale 2"),
     Run("prediction.profile_repeat out/gpu/profile", GPU),

@@ -47,7 +47,8 @@ from tessera.planning.prices import device_model
 from tessera.planning.prices.count_work import count_work
 from tessera.planning.prices.device_model import Traffic, launch_ns
 from tessera.planning.prices.estimate_costs import error_of
-from tessera.planning.prices.library_launches import Plain, call_ns
+from tessera.planning.prices.library_calls import Plain
+from tessera.planning.prices.library_launches import call_ns
 
 HERE = Path(__file__).parents[1]
 ROWS = HERE / "results" / "direction_rows.json"

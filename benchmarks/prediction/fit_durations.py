@@ -34,18 +34,15 @@ from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import FITTED, Constants, Traffic, launch_ns
-from tessera.planning.prices.library_launches import (
-    USUAL,
+from tessera.planning.prices.library_calls import (
     Attention,
     CallShape,
-    Habits,
     Plain,
     Product,
     RowCall,
     RowKind,
-    call_ns,
-    launches,
 )
+from tessera.planning.prices.library_launches import USUAL, Habits, call_ns, launches
 
 FOLDS, ROUNDS = 5, 12
 BOUND = 0.15  # beyond that errors count about as they are

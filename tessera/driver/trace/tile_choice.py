@@ -18,7 +18,8 @@ from tessera.frontend.capture.products import ProductCut
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import Traffic
-from tessera.planning.prices.library_launches import Attention, Product, call_ns
+from tessera.planning.prices.library_calls import Attention, Product
+from tessera.planning.prices.library_launches import call_ns
 from tessera.planning.prices.tile_costs import Tile, attention_tile_ns, product_tile_ns
 
 Cut = TypeVar("Cut")

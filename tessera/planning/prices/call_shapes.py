@@ -5,6 +5,7 @@ In: a step that is not a launch. Out: a `CallShape`, and whether the shape is ce
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import gcd, prod
 
 from tessera.ir.operators.fused import page_tokens
@@ -12,9 +13,11 @@ from tessera.ir.operators.records import Bound, OperatorMismatch, Reach, Unit
 from tessera.ir.operators.table import bind
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import LibraryCall, Operand, Work
-from tessera.planning.prices.library_launches import (
+from tessera.planning.prices.library_calls import (
     Attention,
     CallShape,
+    Experts,
+    Grouped,
     Plain,
     Product,
     RowCall,
@@ -63,7 +66,7 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     if put is not None:
         return Plain(put / 2 / results[0].dtype.bytes, 0.0, put), True
     if known.unit is Unit.MATRIX:
-        return _matrix(bound, known.operations), True
+        return _routed(bound) or _matrix(bound, known.operations), True
     kind = _ROWS.get(bound.operator.function)
     if kind is not None and elements:
         operand = results[0]
@@ -89,16 +92,26 @@ def put_bytes(bound: Bound) -> float | None:
     return 2.0 * sum(_bytes(operand) for operand in values)
 
 
-def expert_bytes(bound: Bound) -> float | None:
-    """Bytes for experts: the weights that randomly routed tokens hit, and everything else."""
-    if bound.operator.function != "experts":
+def weights_of(bound: Bound) -> list[Operand]:
+    """The operands of a call that have a part for each expert, if tokens are routed to experts."""
+    match bound.operator.function:
+        case "experts":
+            count = bound.integer("experts")
+            given = bound.operands("operands")
+            return [o for o in given if len(o.shape) > 1 and o.shape[0] == count]
+        case "grouped_mm" if len(bound.shape("mat2")) == 3:
+            return [bound.operand("mat2")]
+    return []
+
+
+def routed_bytes(bound: Bound, shape: CallShape) -> float | None:
+    """Bytes of a call whose tokens are routed to experts: those of its experts, and all others."""
+    if not isinstance(shape, Grouped | Experts):
         return None
-    count, chosen = bound.integer("experts"), bound.integer("chosen")
-    missed = (1 - min(1.0, chosen / max(count, 1))) ** bound.integer("tokens")
-    held = [o for o in bound.operands("operands") if len(o.shape) > 1 and o.shape[0] == count]
-    others = [o for o in bound.operands("operands") if o not in held]
-    moved = (1 - missed) * sum(map(_bytes, held)) + sum(map(_bytes, others))
-    return moved + sum(_bytes(operand) for _, operand in bound.writes)
+    held = weights_of(bound)
+    given = [operand for _, operands in bound.reads for operand in operands]
+    others = [*(o for o in given if o not in held), *(operand for _, operand in bound.writes)]
+    return min(shape.moved, float(sum(map(_bytes, held)))) + sum(map(_bytes, others))
 
 
 def _bytes(operand: Operand) -> int:
@@ -137,8 +150,6 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
                 unit=unit,
                 width=width,
             )
-    if bound.operator.function == "experts":
-        return _experts(bound, unit, width)
     if bound.operator.function == "paged_attention" and len(bound.shape("query")) == 4:
         batch, heads, queries, size = bound.shape("query")
         return Attention(
@@ -160,12 +171,6 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
         return Product(m=max(1, prod(result) // n), n=n, k=depth, unit=unit, width=width)
     step = _step(bound)
     step = 0 if step == gcd(depth, result[-1]) else step
-    if bound.operator.function == "grouped_mm":  # equally many rows for each group
-        groups, k, n = bound.shape("mat2")
-        rows = max(1, -(-result[0] // groups))
-        return Product(
-            m=rows, n=n, k=k, batch=min(groups, result[0]), step=step, unit=unit, width=width
-        )
     batch = result[0] if "bmm" in bound.operator.function else 1
     n = result[-1]
     if bound.operator.function == "merged_linear":  # the weights stand side by side
@@ -174,7 +179,22 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
         depth = max(1, bound.shape("input")[-1])
         return Product(m=rows, n=n, k=depth, step=step, unit=unit, width=width)
     rows = max(1, prod(result) // n // batch)
+    shared = shared_side(bound)
+    if shared is not None:  # the weights are read once, for the rows of all products
+        rows, n, batch = (rows * batch, n, 1) if shared else (rows, n * batch, 1)
     return Product(m=rows, n=n, k=depth, batch=batch, step=step, unit=unit, width=width)
+
+
+def shared_side(bound: Bound) -> int | None:
+    """Which of the two matrices of a batched product is the same for all of them, if one is."""
+    if "bmm" not in bound.operator.function:
+        return None
+    names = ("batch1", "batch2") if bound.operator.function == "baddbmm" else ("self", "mat2")
+    for side in (1, 0):
+        operand = bound.operand(names[side])
+        if operand.shape[0] > 1 and operand.element_strides()[0] == 0:
+            return side
+    return None
 
 
 def _step(bound: Bound) -> int:
@@ -189,16 +209,28 @@ def _step(bound: Bound) -> int:
     return step
 
 
-def _experts(bound: Bound, unit: str, width: int) -> CallShape:
-    """A product for each expert that randomly routed tokens hit, with equally many rows."""
-    tokens, chosen, experts = (bound.integer(name) for name in ("tokens", "chosen", "experts"))
-    missed = (1.0 - min(1.0, chosen / max(experts, 1))) ** tokens
-    hit = max(min(chosen, experts), round(experts * (1.0 - missed)), 1)
-    return Product(
-        m=max(1, -(-tokens * chosen // hit)),
-        n=3 * bound.integer("inner"),
-        k=bound.integer("hidden"),
-        batch=hit,
-        unit=unit,
-        width=width,
-    )
+def _routed(bound: Bound) -> CallShape | None:
+    """The products of experts; None if the call has none."""
+    held = weights_of(bound)
+    weights = max(held, key=_bytes, default=None)
+    if weights is None or not _bytes(weights):
+        return None
+    unit = _MATRIX_UNITS.get(weights.dtype, "bf16" if weights.dtype.bytes == 1 else "fp32")
+    if bound.operator.function == "grouped_mm":
+        rows, (experts, k, n) = bound.shape("self")[0], weights.shape
+        width = weights.dtype.bytes
+        return Grouped(
+            tokens=max(1, rows), chosen=1, experts=experts, n=n, k=k, unit=unit,
+            width=width, weight_width=float(width),
+        )  # fmt: skip
+    names = ("tokens", "chosen", "experts", "hidden", "inner")
+    tokens, chosen, experts, hidden, inner = (max(1, bound.integer(name)) for name in names)
+    stored = sum(map(_bytes, held)) / (experts * hidden * inner)  # bytes for each of 3, or 2
+    is_plain = weights.dtype.bytes > 1 and prod(weights.shape) == experts * hidden * inner
+    wide = 1 if is_plain and stored < 2.5 * weights.dtype.bytes else 2
+    width = max(2, weights.dtype.bytes)
+    up = Grouped(
+        tokens=tokens, chosen=chosen, experts=experts, n=wide * inner, k=hidden, unit=unit,
+        width=width, weight_width=stored / (wide + 1),
+    )  # fmt: skip
+    return Experts(up, replace(up, n=hidden, k=inner))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf, log, prod
+from math import inf, log, prod, sqrt
 
 from tessera.ir.architecture import (
     CLUSTERS_FROM,
@@ -41,10 +41,12 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
-from tessera.planning.prices.call_shapes import call_shape_of, expert_bytes, put_bytes
+from tessera.planning.prices.call_shapes import call_shape_of, put_bytes, routed_bytes
 from tessera.planning.prices.count_work import LaunchCounts
 from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
-from tessera.planning.prices.library_launches import Plain, call_ns
+from tessera.planning.prices.expert_routing import SKEWED, UNIFORM
+from tessera.planning.prices.library_calls import CallShape, Experts, Grouped, Plain, routed
+from tessera.planning.prices.library_launches import call_ns
 from tessera.wording import Wording
 
 # Relative error of a time: nine of ten left-out measurements are nearer. For GPUs that the model
@@ -58,6 +60,7 @@ _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
 _UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
+_ROUTINGS = (UNIFORM, SKEWED)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
 
@@ -150,7 +153,9 @@ class _Estimator:
             *(float(distinct_bytes(self.graph, node, kept)) for kept in (False, True)),
             *(float(distinct_bytes(self.graph, node, kept, direct=True)) for kept in (False, True)),
         )
-        gathered = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
+        gathered = None
+        if isinstance(work, LibraryCall):
+            gathered = _gathered_bytes(work, call_shape_of(work, moved.total)[0])
         costs: list[Cost] = []
         known: dict[tuple[str, int], tuple[Cost, LaunchWork | None]] = {}
         seen: LaunchWork | None = None
@@ -174,10 +179,13 @@ class _Estimator:
     ) -> tuple[Cost, LaunchWork | None]:
         if not isinstance(work, Launch):
             call, sure = call_shape_of(work, moved.total)
-            limit = _gathered_bytes(work) if isinstance(work, LibraryCall) else None
-            traffic = moved.traffic(gpu, self.persistent, limit)
-            ns = call_ns(call, traffic, gpu, device.sms)
-            return _duration(ns, gpu, sure), None
+            times = []
+            for routing in _ROUTINGS if isinstance(call, Grouped | Experts) else _ROUTINGS[:1]:
+                shape = routed(call, routing)
+                limit = _gathered_bytes(work, shape) if isinstance(work, LibraryCall) else None
+                traffic = moved.traffic(gpu, self.persistent, limit)
+                times.append(call_ns(shape, traffic, gpu, device.sms))
+            return model_duration(times, gpu, sure=sure), None
         variant = best_variant(self.program, work, gpu.arch, device.sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
@@ -190,13 +198,15 @@ class _Estimator:
             traffic = moved.traffic(gpu, self.persistent, None)
             touched = moved.total
             unknown = Plain(touched / 4, touched, touched)
-            return _duration(call_ns(unknown, traffic, gpu, device.sms), gpu, False), None
+            return model_duration(
+                [call_ns(unknown, traffic, gpu, device.sms)], gpu, sure=False
+            ), None
         moved = moved.looked_up(counted)
         # A launch moves no more bytes than it requests; data-dependent branches may raise that.
         limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
         traffic = moved.traffic(gpu, self.persistent, limit)
         ns = launch_ns(counted, traffic, gpu, device.sms)
-        return _duration(ns, gpu, counted.sure), counted
+        return model_duration([ns], gpu, sure=counted.sure), counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +257,12 @@ def error_of(ns: float, gpu: Gpu) -> float:
     return (_WITH_TENSOR_MEMORY if newer else _ELSEWHERE) + _ADDED_NS / max(ns, 1_000.0)
 
 
-def _duration(ns: float, gpu: Gpu, sure: bool) -> Duration:
+def model_duration(times: list[float], gpu: Gpu, *, sure: bool) -> Duration:
+    """The middle of times that differ by what is not known, which the bar includes."""
     source = CostSource.MODEL if gpu.key in CALIBRATED_ON else CostSource.SHEET
-    return Duration(ns=ns, source=source, error=error_of(ns, gpu) * (1.0 if sure else _UNSURE))
+    ns = sqrt(min(times) * max(times))
+    error = error_of(ns, gpu) * (1.0 if sure else _UNSURE)
+    return Duration(ns=ns, source=source, error=(1.0 + error) * (max(times) / ns) - 1.0)
 
 
 def _too_large(
@@ -275,13 +288,13 @@ def _too_large(
     return ""
 
 
-def _gathered_bytes(call: LibraryCall) -> float | None:
-    """Twice the bytes read or written, for calls that touch some rows of a table."""
+def _gathered_bytes(call: LibraryCall, shape: CallShape) -> float | None:
+    """Bytes of calls that touch a part of their operands: experts, or rows of a table."""
     try:
         bound = bind(call)
     except OperatorMismatch:
         return None
-    put = put_bytes(bound) or expert_bytes(bound)
+    put = put_bytes(bound) or routed_bytes(bound, shape)
     if put is not None:
         return put
     if not any(word in call.operator for word in _GATHERS):

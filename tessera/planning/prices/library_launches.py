@@ -4,107 +4,36 @@ In: what a call computes, with its sizes. Out: `LaunchWork` records, of which th
 to run. The code of a library is not visible, so these are kernels as they are usually written:
 products in tiles, cut along their depth where there are few; attention by tiles of queries, or cut
 along the keys; rows that a few warps read twice; scans along a row, part by part. `Habits` are
-fitted to PyTorch on an H200.
+fitted to PyTorch on an H200. Most calls are one launch; products of experts are a few, one after
+the other (`stages`): fitted to `torch._grouped_mm` and, for all that experts do, to vLLM.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, gcd
+from math import ceil
 
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import FITTED, Constants, Traffic, launch_ns
-
-_SIDES = (96, 144, 160, 176, 192, 256)
-_TILES = (
-    *((side, 128) for side in _SIDES),
-    *((128, side) for side in _SIDES),
-    *((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (16, 64)),
+from tessera.planning.prices.library_calls import (
+    Attention,
+    CallShape,
+    Experts,
+    Grouped,
+    Plain,
+    Product,
+    RowCall,
+    RowKind,
 )
-_PLAIN_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (32, 32))
-_OLDER_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 32))
-_PLAIN_DEPTH = 8
-_PLAIN_INSTRUCTIONS = 1.25  # per addition, including the loads of its operands
-_ALIGNED = 16  # bytes; the hardware copies tiles whose rows have this alignment
-_NARROW = 4  # bytes of an access that costs as much as a wide one
-_FIRST_LOADS = 16.0  # until the first copy of a tile has come; the smallest products take 2.5 us
-_AT_ONCE = 128
-_DEPTH = 64
-_SPLITS = (1, 2, 4, 8, 16)
-_MOST_SPLIT = 1024  # CTAs
-_STAGES = 4
-_OWN_LOADS = 0.8  # fraction of a tile's loads; neighbours share the rest
-_JOINING_LOADS = 22.0  # a second kernel adds the parts up
+from tessera.planning.prices.product_launches import grouped, launch_work, products
+
 _QUERIES, _KEYS = 128, 128
 _FEW_QUERIES = 64
 _KEY_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """Products of `m` by `k` with `k` by `n` elements of `width` bytes.
-
-    Rows begin at multiples of `step` elements; 0: they are contiguous.
-    """
-
-    m: int
-    n: int
-    k: int
-    batch: int = 1
-    step: int = 0
-    unit: str = "bf16"
-    width: int = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
-    """Queries of `heads` heads over the keys of `kv_heads`, all of `size` elements."""
-
-    batch: int
-    heads: int
-    kv_heads: int
-    queries: int
-    keys: int
-    size: int
-    causal: bool
-    unit: str = "bf16"
-    width: int = 2
-
-
-class RowKind(enum.Enum):
-    """The operation on rows."""
-
-    NORM = "norm"
-    SOFTMAX = "softmax"
-    SCAN = "scan"
-    GATHER = "gather"
-
-
-@dataclass(frozen=True, slots=True)
-class RowCall:
-    """`rows` rows of `elements` elements of `width` bytes each."""
-
-    kind: RowKind
-    rows: int
-    elements: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """An elementwise operation."""
-
-    elements: float
-    operations: float
-    bytes: float
-
-
-CallShape = Product | Attention | RowCall | Plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +49,11 @@ class Habits:
     scan_barriers: float = 0.819  # likewise
     gather_loads: float = 3.97  # of a row
     plain_instructions: float = 2.95  # per operation
+    grouped_loads: float = 162.0  # of launches before the products of experts
+    grouped_memory: float = 0.66  # fraction of the memory bandwidth that these products reach
+    grouped_matrix: float = 0.85  # fraction of the rate of the matrix units
+    expert_loads: float = 260.0  # until an engine has sorted rows by expert
+    expert_matrix: float = 0.7  # as `grouped_matrix`, of an engine
 
 
 USUAL = Habits()
@@ -135,17 +69,61 @@ def call_ns(
     habits: Habits = USUAL,
 ) -> float:
     """The time of a library call on `sms` SMs of a GPU."""
-    found = launches(shape, habits)
-    return min(launch_ns(work, traffic, gpu, sms, constants) for work in found)
+    return sum(
+        min(launch_ns(work, moved, gpu, sms, constants) for work in works)
+        for works, moved in stages(shape, traffic, habits)
+    )
+
+
+def stages(
+    shape: CallShape, traffic: Traffic, habits: Habits = USUAL
+) -> Iterator[tuple[Iterable[LaunchWork], Traffic]]:
+    """The launches of a call, one after the other: the kernels that each may be, and its bytes."""
+    match shape:
+        case Grouped():
+            yield [_route(shape.rows, habits.grouped_loads)], Traffic()
+            cold = traffic.cold / habits.grouped_memory
+            yield grouped(shape, habits.grouped_matrix), replace(traffic, cold=cold)
+        case Experts(up=up, down=down):
+            rows, width = float(up.rows), float(up.width)
+            yield [_route(up.rows, habits.expert_loads)], Traffic()
+            yield grouped(up, habits.expert_matrix), _share(shape, up, up.tokens, traffic)
+            gated = Plain(rows * down.k, 10.0 * rows * down.k, width * rows * (up.n + down.k))
+            yield launches(gated, habits), Traffic(warm=gated.bytes)
+            yield grouped(down, habits.expert_matrix), _share(shape, down, up.rows, traffic)
+            results = float(up.tokens * down.n)
+            added = Plain(results, 2.0 * rows * down.n, width * (rows * down.n + results))
+            yield launches(added, habits), Traffic(warm=added.bytes)
+        case _:
+            yield launches(shape, habits), traffic
+
+
+def _share(shape: Experts, part: Grouped, read: int, traffic: Traffic) -> Traffic:
+    """The bytes of one of the two products: its weights, the rows that it reads, its results."""
+    whole = shape.up.n * shape.up.k + shape.down.n * shape.down.k
+    share = part.n * part.k / whole
+    own = float(part.width * (read * part.k + part.rows * part.n))
+    working = traffic.working + own if traffic.working else 0.0
+    return Traffic(cold=traffic.cold * share, warm=traffic.warm * share + own, working=working)
+
+
+def _route(rows: int, loads: float) -> LaunchWork:
+    """One CTA that counts the rows of each expert and places them."""
+    return launch_work(1, 1024, 60.0 + rows / 128, 16.0 * rows, waits=(loads, 0.0))
 
 
 def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
     """The kernels from which a library chooses one for this shape."""
     match shape:
         case Product():
-            yield from _products(shape)
+            yield from products(shape)
         case Attention():
             yield from _attentions(shape, habits)
+        case Grouped():
+            yield from grouped(shape, habits.grouped_matrix)
+        case Experts():
+            for part in (shape.up, shape.down):
+                yield from grouped(part, habits.expert_matrix)
         case RowCall(kind=RowKind.NORM):
             steps = max(1.0, shape.elements / 512)
             waits = habits.norm_loads * steps, habits.norm_barriers * steps
@@ -161,139 +139,20 @@ def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
             ctas = max(1, ceil(shape.elements / 1024))
             each = 30.0 + habits.plain_instructions * shape.operations / (ctas * 128)
             units = (("fp32", shape.operations),)
-            yield _launch(ctas, 128, each, shape.bytes, units=units)
-
-
-def _launch(
-    ctas: int,
-    threads: int,
-    instructions: float,
-    asked: float,
-    *,
-    units: tuple[tuple[str, float], ...] = (),
-    most: float = 0.0,
-    narrow: float = 0.0,
-    waits: tuple[float, float] = (1.0, 0.0),
-    stops: float = 0.0,
-    shared: tuple[int, float] = (0, 0.0),
-    registers: int = 0,
-) -> LaunchWork:
-    """Work of CTAs whose threads run a number of instructions, `most` in the longest of them.
-
-    `waits` are loads and barriers, `stops` waits for copies, one after the other.
-    """
-    return LaunchWork(
-        ctas=ctas,
-        threads=ctas * threads,
-        instructions=ctas * threads * instructions,
-        memory_instructions=narrow,
-        asked_bytes=asked,
-        units=units,
-        chain=most or instructions,
-        chain_loads=waits[0],
-        chain_barriers=waits[1],
-        chain_waits=stops,
-        shared_bytes=shared[0],
-        shared_traffic=shared[1],
-        registers=registers,
-        sure=True,
-    )
-
-
-def _products(shape: Product) -> Iterator[LaunchWork]:
-    """Tiles of several sizes; few of them are cut along the depth. Warps that load run ahead."""
-    if shape.unit in ("fp32", "fp64"):
-        yield from _plain_products(shape)
-        return
-    step = shape.step or gcd(shape.n, shape.k)
-    together = gcd(step, max(1, _ALIGNED // shape.width))
-    if together * shape.width < _ALIGNED and 1 not in (shape.m, shape.n):
-        yield from _unaligned_products(shape, together)
-        return
-    for high, wide, parts, ctas in _cut(shape, _TILES):
-        threads = 256 if high * wide >= 128 * 128 else 128
-        steps = ceil(-(-shape.k // parts) / _DEPTH)
-        loaded = float((high + wide) * steps * _DEPTH * shape.width)
-        first = _FIRST_LOADS * min(1.0, _AT_ONCE / ctas)  # CTAs stay, and load ahead
-        yield _launch(
-            ctas,
-            threads,
-            60.0 + 24.0 * steps + 2.0 * high * wide / threads,
-            ctas * (_OWN_LOADS * loaded + _left(shape, high, wide, parts)),
-            units=((shape.unit, 2.0 * ctas * high * wide * steps * _DEPTH),),
-            waits=(2.0 + first + (0.0 if parts == 1 else _JOINING_LOADS), 0.0),
-            shared=((high + wide) * _DEPTH * shape.width * _STAGES, ctas * loaded),
-            registers=min(255, 48 + high * wide // threads),
-        )
-
-
-def _cut(shape: Product, tiles: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int, int, int]]:
-    """Ways to do a product: the sides of its tiles, parts of the depth, and CTAs in all."""
-    for high, wide in tiles:
-        if (high > 64 and high >= 2 * shape.m) or wide >= 2 * max(shape.n, 32):
-            continue
-        count = shape.batch * ceil(shape.m / high) * ceil(shape.n / wide)
-        for parts in _SPLITS:
-            depth = -(-shape.k // parts)
-            if parts > 1 and (depth < 2 * _DEPTH or count * parts > _MOST_SPLIT):
-                break
-            yield high, wide, parts, count * parts
-
-
-def _left(shape: Product, high: int, wide: int, parts: int) -> int:
-    """Bytes that a tile writes; parts are written and read again in FP32."""
-    return high * wide * (shape.width if parts == 1 else 12)
-
-
-def _plain_products(shape: Product) -> Iterator[LaunchWork]:
-    """Products without tensor cores: 64 result elements per thread, through shared memory."""
-    for high, wide, parts, ctas in _cut(shape, _PLAIN_TILES):
-        threads = max(32, high * wide // 64)
-        steps = ceil(-(-shape.k // parts) / _PLAIN_DEPTH)
-        loaded = float((high + wide) * steps * _PLAIN_DEPTH * shape.width)
-        sums = high * wide * steps * _PLAIN_DEPTH
-        yield _launch(
-            ctas,
-            threads,
-            60.0 + (_PLAIN_INSTRUCTIONS * sums + 2.0 * high * wide) / threads,
-            ctas * (loaded + _left(shape, high, wide, parts)),
-            units=((shape.unit, 2.0 * ctas * sums),),
-            waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, float(steps)),
-            stops=float(steps),
-            shared=((high + wide) * _PLAIN_DEPTH * shape.width * _STAGES, ctas * loaded),
-            registers=128,
-        )
-
-
-def _unaligned_products(shape: Product, together: int) -> Iterator[LaunchWork]:
-    """Rows that do not begin at 16 bytes: older kernels, at half the rate of the matrix units.
-
-    `together` elements at a time go through a register to shared memory.
-    """
-    for high, wide, parts, ctas in _cut(shape, _OLDER_TILES):
-        steps = ceil(-(-shape.k // parts) / _DEPTH)
-        elements = (high + wide) * steps * _DEPTH
-        narrow = together * shape.width <= _NARROW
-        moved = ctas * (2.0 * elements + high * wide) / together
-        yield _launch(
-            ctas,
-            128,
-            60.0 + (4.0 * elements / together + 2.0 * high * wide) / 128,
-            ctas * float(elements * shape.width + _left(shape, high, wide, parts)),
-            units=((shape.unit, 4.0 * ctas * high * wide * steps * _DEPTH),),
-            waits=(2.0 if parts == 1 else 2.0 + _JOINING_LOADS, float(steps)),
-            stops=float(steps),
-            narrow=moved if narrow else 0.0,
-            shared=(2 * (high + wide) * 32 * shape.width, ctas * float(elements * shape.width)),
-            registers=min(255, 48 + high * wide // 128),
-        )
+            yield launch_work(ctas, 128, each, shape.bytes, units=units)
 
 
 def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:
-    """Tiles of queries over all keys they see; or one tile for each part of the keys."""
-    few = shape.queries * (shape.heads // shape.kv_heads) <= _FEW_QUERIES
+    """Tiles of queries over all keys they see; or, of few queries, tiles for each part of the keys.
+
+    Few queries of all heads that share keys are in one tile, or in several if they do not fit.
+    """
+    together = shape.queries * (shape.heads // shape.kv_heads)
+    few = together <= _FEW_QUERIES or shape.queries <= _FEW_ROWS < shape.keys
     rows = _FEW_QUERIES if few else _QUERIES
-    tiles = shape.kv_heads if few else shape.heads * ceil(shape.queries / rows)
+    tiles = shape.kv_heads * ceil(together / rows)
+    if not few:
+        tiles = shape.heads * ceil(shape.queries / rows)
     for parts in _KEY_SPLITS if few else (1,):
         if parts > 1 and shape.keys // parts < _KEYS:
             break
@@ -305,7 +164,7 @@ def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:
         kept = rows * shape.size * shape.width
         loaded = 2.0 * _KEYS * shape.size * shape.width
         each = habits.attention_instructions * scores / threads
-        yield _launch(
+        yield launch_work(
             ctas,
             threads,
             100.0 + mean * each,
@@ -326,7 +185,7 @@ def _by_rows(
 ) -> LaunchWork:
     """A CTA for each row; `instructions` for each element."""
     elements = float(shape.rows * shape.elements)
-    return _launch(
+    return launch_work(
         shape.rows,
         threads,
         instructions * shape.elements / threads + 60.0,
@@ -347,7 +206,7 @@ def _scan(shape: RowCall, habits: Habits) -> LaunchWork:
     steps = ceil(shape.elements / (2 << across))
     levels = float(steps * (across + 1))
     elements = float(shape.rows * shape.elements)
-    return _launch(
+    return launch_work(
         ctas,
         512,
         60.0 + levels * habits.scan_instructions,
@@ -363,4 +222,4 @@ def _gather(shape: RowCall, habits: Habits) -> LaunchWork:
     ctas = ceil(shape.elements / 128) if few else ceil(shape.rows * shape.elements / 1024)
     loads = habits.gather_loads * (shape.rows if few else 1)
     moved = 2.0 * shape.rows * shape.elements * shape.width
-    return _launch(max(1, ctas), 128, 30.0, moved, waits=(loads, 0.0))
+    return launch_work(max(1, ctas), 128, 30.0, moved, waits=(loads, 0.0))

@@ -15,7 +15,7 @@ from tessera.ir.architecture import WARP, limits_of
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 from tessera.planning.prices.device_model import Traffic, launch_ns
-from tessera.planning.prices.library_launches import Attention, Product
+from tessera.planning.prices.library_calls import Attention, Product
 
 _OWN_REGISTERS = 40  # in addition to accumulators: addresses, operands under way
 _MOST_REGISTERS = 255

@@ -23,6 +23,7 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.tables import Fixed, Sizes, TableKind, WorkShape
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, Launch, LibraryCall, Role, Work, WorkHint
+from tessera.planning.prices.call_shapes import shared_side
 from tessera.planning.prices.table_lookup import operations_and_bytes
 
 _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
@@ -94,9 +95,9 @@ def call_shape(call: LibraryCall) -> WorkShape | None:
     if dtype is None or bound.operand(right).dtype is not bound.operand(left).dtype:
         return None
     if function in ("bmm", "baddbmm"):
-        if first[0] != 1:
+        if first[0] != 1 and shared_side(bound) != 1:
             return None
-        first, second = first[1:], second[1:]
+        first, second = (first[0] * first[1], first[2]), second[1:]
     if len(second) != 2 or 0 in first or 0 in second:
         return None
     n = second[0] if function == "linear" else second[1]

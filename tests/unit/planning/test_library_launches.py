@@ -9,16 +9,15 @@ from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
 from tessera.planning.prices.call_shapes import call_shape_of
 from tessera.planning.prices.device_model import Traffic
-from tessera.planning.prices.library_launches import (
+from tessera.planning.prices.library_calls import (
     Attention,
     CallShape,
     Plain,
     Product,
     RowCall,
     RowKind,
-    call_ns,
-    launches,
 )
+from tessera.planning.prices.library_launches import call_ns, launches
 
 H200 = machine_of("h200").cards[0].gpu
 

@@ -11,7 +11,7 @@ from tessera.frontend.capture.attention.choose import AttentionSize, candidates
 from tessera.frontend.capture.experts import launch as experts
 from tessera.frontend.capture.products import ProductCut
 from tessera.frontend.machine.gpu_table import find_gpu
-from tessera.planning.prices.library_launches import Product
+from tessera.planning.prices.library_calls import Product
 from tessera.planning.prices.tile_costs import Tile, product_tile_ns
 
 A100, L40S = find_gpu("a100"), find_gpu("l40s")

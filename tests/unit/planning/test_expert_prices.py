@@ -1,0 +1,182 @@
+"""Experts are priced by those that are read; products as products, however a model writes them."""
+
+from __future__ import annotations
+
+import random
+from math import ceil, prod
+
+import pytest
+
+from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.plan.costs import Duration
+from tessera.ir.program.data_type import DataType
+from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.dependences import Dependences
+from tessera.planning.prices.call_shapes import call_shape_of
+from tessera.planning.prices.device_model import Traffic
+from tessera.planning.prices.estimate_costs import estimate_costs
+from tessera.planning.prices.expert_routing import (
+    SKEWED,
+    UNIFORM,
+    Routing,
+    expected_experts,
+    expected_tiles,
+    likelihoods,
+)
+from tessera.planning.prices.library_calls import Attention, Experts, Grouped, Product
+from tessera.planning.prices.library_launches import call_ns
+from tessera.planning.prices.product_launches import grouped
+from tessera.planning.prices.work_shapes import call_shape
+
+H200 = machine_of("h200").cards[0].gpu
+SIZES = [(1, 8, 128), (8, 4, 32), (16, 8, 128), (64, 2, 8), (200, 6, 64), (33, 1, 16), (7, 8, 8)]
+
+
+def drawn(tokens: int, chosen: int, experts: int, skew: float, rng: random.Random) -> list[int]:
+    """Rows of each expert in one draw: each token chooses without replacement."""
+    rows = [0] * experts
+    for _ in range(tokens):
+        # The greatest keys u ** (1 / weight) are a draw without replacement by weight.
+        keys = [(rng.random() ** ((place + 1) ** skew), place) for place in range(experts)]
+        for _, place in sorted(keys)[-chosen:]:
+            rows[place] += 1
+    return rows
+
+
+@pytest.mark.parametrize(("tokens", "chosen", "experts"), SIZES)
+@pytest.mark.parametrize("routing", [UNIFORM, SKEWED, Routing(skew=0.5)])
+def test_experts_and_tiles_are_those_of_random_draws(
+    tokens: int, chosen: int, experts: int, routing: Routing
+) -> None:
+    rng = random.Random(7)
+    draws = [drawn(tokens, chosen, experts, routing.skew, rng) for _ in range(40)]
+    distinct = sum(sum(rows > 0 for rows in draw) for draw in draws) / len(draws)
+    sizes = (tokens, chosen, experts, routing)
+    assert expected_experts(*sizes) == pytest.approx(distinct, rel=0.06)
+    for height in (4, 16, 64):
+        tiles = sum(ceil(rows / height) for draw in draws for rows in draw) / len(draws)
+        assert expected_tiles(*sizes, height) == pytest.approx(tiles, rel=0.07)
+    counted = Routing(counts=tuple(draws[0]))
+    assert expected_experts(tokens, chosen, experts, counted) == sum(map(bool, draws[0]))
+    parts = likelihoods(chosen, experts, routing.skew)
+    assert sum(part * count for part, count in parts) == pytest.approx(min(chosen, experts))
+
+
+def test_tiles_hold_the_rows_of_one_expert_each() -> None:
+    """All operations are there, and the padding of the last tile of each expert."""
+    shape = Grouped(tokens=100, chosen=4, experts=32, n=640, k=512)
+    for work in grouped(shape, 1.0):
+        assert sum(count for _, count in work.units) >= 2.0 * shape.rows * shape.n * shape.k
+    few = Grouped(tokens=8, chosen=1, experts=256, n=640, k=512)
+    padded = min(sum(count for _, count in work.units) for work in grouped(few, 1.0))
+    assert padded >= 2.0 * 0.98 * 16 * few.rows * few.n * few.k
+
+
+TRACE = """//! tessera.trace 1
+//! buffer places bytes={places} role=input
+//! buffer x bytes={x} role=input
+//! buffer up bytes={up} role=weight
+//! buffer down bytes={down} role=weight
+//! buffer y bytes={x} role=output
+//! op tessera::experts reads=[places:s64[{tokens},{chosen}], x:bf16[{tokens},{hidden}], \
+up:bf16[{experts},{wide},{hidden}], down:bf16[{experts},{hidden},{inner}]] \
+writes=[y:bf16[{tokens},{hidden}]] attrs={{"tokens": {tokens}, "hidden": {hidden}, \
+"inner": {inner}, "chosen": {chosen}, "experts": {experts}}}
+"""
+
+
+def durations(gpus: str, **sizes: int) -> list[Duration]:
+    tokens, hidden, inner = sizes["tokens"], sizes["hidden"], sizes["inner"]
+    matrix = 2 * sizes["experts"] * hidden * inner
+    text = TRACE.format(
+        **sizes,
+        wide=2 * inner,
+        places=8 * tokens * sizes["chosen"],
+        x=2 * tokens * hidden,
+        up=2 * matrix,
+        down=matrix,
+    )
+    program = parse_trace(text)
+    graph = AnalysisManager(program).get(Dependences).graph
+    (step,) = estimate_costs(program, graph, machine_of(gpus)).steps
+    return [cost for cost in step.on_device if isinstance(cost, Duration)]
+
+
+def test_a_step_bound_by_weights_goes_with_bandwidth() -> None:
+    """GPT-OSS 20B and DeepSeek-V2-Lite at batch 8: 2.4 times the bandwidth, about half the time.
+
+    Their first operand holds places, not numbers that are multiplied.
+    """
+    for sizes in (
+        {"hidden": 2880, "inner": 2880, "chosen": 4, "experts": 32},
+        {"hidden": 2048, "inner": 1408, "chosen": 6, "experts": 64},
+    ):
+        matrix = 6.0 * sizes["hidden"] * sizes["inner"]
+        hit = [expected_experts(8, sizes["chosen"], sizes["experts"], r) for r in (UNIFORM, SKEWED)]
+        for cost, gpu in zip(durations("a100,l40s,h200", tokens=8, **sizes), "als", strict=True):
+            speed = {"a": 2039.0, "l": 864.0, "s": 4800.0}[gpu]
+            least, most = (count * matrix / speed for count in sorted(hit))
+            assert least <= cost.ns <= 1.6 * most
+            assert 1.0 + cost.error >= (most / least) ** 0.5  # the routing is in the bar
+
+
+def test_more_tokens_read_more_experts_until_all_are_read() -> None:
+    sizes = {"hidden": 2048, "inner": 768, "chosen": 8, "experts": 128}
+    times = [durations("h200", tokens=tokens, **sizes)[0].ns for tokens in (1, 4, 16, 64, 256)]
+    assert times == sorted(times)
+    assert times[2] > 3 * times[0]
+    assert times[4] < 1.5 * times[3]
+
+
+def operand(
+    *shape: int, strides: tuple[int, ...] | None = None, dtype: DataType = DataType.BF16
+) -> Operand:
+    return Operand(pointer=Pointer(BufferId(0), 0), dtype=dtype, shape=shape, strides=strides)
+
+
+def called(name: str, *reads: Operand, to: Operand) -> LibraryCall:
+    return LibraryCall(id=LaunchId(0), operator=f"aten::{name}", reads=reads, writes=(to,))
+
+
+def test_a_product_is_priced_alike_however_it_is_written() -> None:
+    """A weight that is expanded over the batch is read once, for the rows of the whole batch."""
+    plain = called("mm", operand(8, 4096), operand(4096, 1024), to=operand(8, 1024))
+    wide = operand(8, 4096, 1024, strides=(0, 1, 4096))
+    batched = called("bmm", operand(8, 1, 4096), wide, to=operand(8, 1, 1024))
+    assert call_shape_of(batched, 0.0) == call_shape_of(plain, 0.0)
+    assert call_shape(batched) == call_shape(plain)
+    turned = called(
+        "bmm",
+        operand(8, 1024, 4096, strides=(0, 4096, 1)),
+        operand(8, 4096, 1),
+        to=operand(8, 1024, 1),
+    )
+    assert call_shape_of(turned, 0.0)[0] == Product(m=1024, n=8, k=4096, step=1024)
+    own = called("bmm", operand(8, 1, 4096), operand(8, 4096, 1024), to=operand(8, 1, 1024))
+    found, _ = call_shape_of(own, 0.0)
+    assert isinstance(found, Product)
+    assert found.batch == 8
+    assert call_shape(own) is None
+
+
+def test_heads_that_share_keys_are_priced_once() -> None:
+    """Falcon has 71 heads over one: as many tiles as its queries fill, not one for each head."""
+    sizes = {"batch": 8, "kv_heads": 1, "queries": 1, "keys": 2048, "size": 64}
+    few, many = (
+        call_ns(Attention(**sizes, heads=heads, causal=False), Traffic(cold=4.0e6), H200, 132)
+        for heads in (64, 71)
+    )
+    assert many < 1.7 * few
+
+
+def test_grouped_products_are_those_of_the_experts_that_have_rows() -> None:
+    rows, held = operand(128, 2048), operand(128, 2048, 1536)
+    ends = operand(128, dtype=DataType.S32)
+    shape, _ = call_shape_of(called("_grouped_mm", rows, held, ends, to=operand(128, 1536)), 0.0)
+    assert shape == Grouped(tokens=128, chosen=1, experts=128, n=1536, k=2048)
+    assert isinstance(shape, Grouped)
+    assert shape.moved == pytest.approx(2 * 2048 * 1536 * 128 * (1 - (1 - 1 / 128) ** 128))
+    both = Experts(shape, shape)
+    assert both.moved == 2 * shape.moved < 2.0 * 2 * prod(held.shape)
