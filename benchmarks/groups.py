@@ -163,6 +163,7 @@ GAIN = (
     Run("gain.bound benchmarks/results/gain_real_inputs.tar.xz -o out/gain_bound.json"),
     Run("gain.program run"),
     Run("gain.program small"),
+    Run("gain.picture"),
     Run("gain.real out/gpu/gain_real --seconds 3000 -o out/gpu/gain_real.json", BOTH),
 )
 SERVING = (

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import tessera
+from benchmarks import measured
+from benchmarks.gain import picture
 from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 from tests.helpers import reference
 
@@ -54,13 +57,15 @@ def test_every_page_is_in_the_index() -> None:
 @pytest.mark.parametrize(
     ("name", "make"),
     [
-        ("cli.md", reference.cli_page),
-        ("codes.md", reference.codes_page),
-        ("operators.md", reference.operators_page),
+        ("reference/cli.md", reference.cli_page),
+        ("reference/codes.md", reference.codes_page),
+        ("reference/operators.md", reference.operators_page),
+        ("measured.md", measured.page),
+        ("images/forms.svg", picture.picture),
     ],
 )
 def test_generated_page(name: str, make: Callable[[], str], update_golden: bool) -> None:
-    page = DOCS / "reference" / name
+    page = DOCS / name
     if update_golden:
         page.write_text(make(), "utf-8")
     assert page.read_text("utf-8") == make()
@@ -108,6 +113,13 @@ def test_command_of_the_readme(command: str, output: str, update_golden: bool) -
             page.write_text(page.read_text("utf-8").replace(old, new), "utf-8")
         else:
             assert shown == output
+
+
+def test_the_readme_shows_figures_of_the_files() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [row for row in measured.top() if row not in readme] == []
+    assert len(readme.splitlines()) <= 120
+    assert re.findall(r"tessera_compiler-([\d.]+)-py3", readme) == [tessera.__version__]
 
 
 def test_the_readme_has_commands() -> None:
