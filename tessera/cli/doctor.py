@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import hosts_options, json_option, output_option
 from tessera.diagnostics import ExitCode
 from tessera.ir.options import WrongOption
+from tessera.ir.version import __version__
 from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
@@ -30,8 +32,8 @@ def doctor(messages: Messages, given: Typed) -> int:
     """Report which GPUs this machine has, and whether plans can run on them.
 
     GPUs with their free memory, the driver and the newest PTX that it reads, which GPUs reach each
-    other's memory, and the optional packages. Without a GPU it says so; plans then run on the CPU
-    backend.
+    other's memory, Python, and the extras: their versions, or what is missing and what for. Without
+    a GPU it says so; plans then run on the CPU backend.
 
     With `--hosts` it says what each host of the file has, and measures latency and bandwidth
     between all of them.
@@ -113,5 +115,8 @@ def _data(checkup: Checkup) -> dict[str, object]:
             }
             for gpu in checkup.gpus
         ],
-        "packages": dict(checkup.packages),
+        "packages": checkup.packages,
+        "extras": {extra.name: not extra.missing for extra in checkup.extras},
+        "python": platform.python_version(),
+        "tessera": __version__,
     }

@@ -48,10 +48,31 @@ from tessera.settings import read_settings
 CONTEXT: dict[str, object] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+SECTIONS = {
+    "See it work": ("demo", "doctor", "explain"),
+    "Look at kernels": ("analyze", "trace", "profile"),
+    "Decide what runs where": ("plan", "fleet", "gpus", "simulate"),
+    "Look at plans": ("report", "check", "diff"),
+    "Run them": ("run", "serve", "bench", "selftest", "cluster"),
+    "The shell": ("completion", "cache"),
+}
+"""The commands by what people want to do, as `tessc --help` lists them."""
+
+
+class _Sections(click.Group):
+    """A group that lists its commands by `SECTIONS`."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(name, self.commands[name].get_short_help_str(100)) for name in names]
+                formatter.write_dl(rows)
+
+
 # --- commands ----------------------------------------------------------------------------------
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=_Sections, context_settings=CONTEXT)
 @click.version_option(__version__, "-V", "--version", message="tessc %(version)s")
 @click.option(
     "--color",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Iterator
 
 from tessera.backend.cuda.doctor import Checkup
 from tessera.frontend.machine.gpu_table import aliases_of
 from tessera.ir.plan.machine import Gpu
+from tessera.ir.version import __version__
 from tessera.report.table import Column, Fit, table
 
 _GPUS = (
@@ -64,8 +66,14 @@ def _checkup_rows(checkup: Checkup) -> Iterator[tuple[str, str]]:
     if not checkup.gpus:
         yield "no GPU", checkup.problem
         yield "", "plans run on the CPU backend: `tessc run plan.tsp --backend cpu`"
-    for name, installed in checkup.packages:
-        yield "package", f"{name} {installed or 'is not installed'}"
+    yield "Python", f"{platform.python_version()}, Tessera {__version__}"
+    for extra in checkup.extras:
+        here = ", ".join(f"{name} {installed}" for name, installed in extra.packages if installed)
+        if extra.missing:
+            lacks = ", ".join(extra.missing)
+            yield f"[{extra.name}]", f"not installed ({lacks}): needed to {extra.purpose}"
+        else:
+            yield f"[{extra.name}]", f"{here}: can {extra.purpose}"
 
 
 def cuda_version(number: int) -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tessera.backend.cuda.api import Driver, DriverError, GpuFacts
 from tessera.backend.cuda.faults import explain
 from tessera.backend.cuda.targets import open_driver
 from tessera.diagnostics import TesseraError, in_one_line
+from tessera.ir.extras import Extra, installed_extras, installed_version
 
-PACKAGES = ("cuda-bindings", "cuda-core", "torch", "triton")
 _TRIED = tuple(
     (major, minor) for major, newest in ((9, 9), (8, 9), (7, 9)) for minor in range(newest, -1, -1)
 )
+_BEHIND = ("cuda-bindings", "cuda-core")
 _KERNEL = ".version {}.{}\n.target sm_75\n.address_size 64\n.visible .entry k() {{ ret; }}\n"
 _VERSION = Path("/proc/driver/nvidia/version")
 
@@ -42,12 +42,18 @@ class Checkup:
     problem: str
     newest_ptx: tuple[int, int] | None
     gpus: tuple[GpuCheck, ...]
-    packages: tuple[tuple[str, str | None], ...]
+    extras: tuple[Extra, ...]
+
+    @property
+    def packages(self) -> dict[str, str | None]:
+        """The version of each package of the extras, and of those behind `cuda-python`."""
+        every = {name: installed for extra in self.extras for name, installed in extra.packages}
+        return {name: installed_version(name) for name in _BEHIND} | every
 
 
 def check_machine(driver: Driver | None = None) -> Checkup:
     """Check everything."""
-    packages = tuple((name, _package(name)) for name in PACKAGES)
+    extras = installed_extras()
     try:
         driver = open_driver(driver)
         gpus = tuple(_check_gpu(driver, gpu, driver.gpus()) for gpu in driver.gpus())
@@ -58,7 +64,7 @@ def check_machine(driver: Driver | None = None) -> Checkup:
             problem="" if gpus else "no GPU",
             newest_ptx=newest,
             gpus=gpus,
-            packages=packages,
+            extras=extras,
         )
     except TesseraError as failure:
         problem = in_one_line(failure.diagnostics[0])
@@ -70,7 +76,7 @@ def check_machine(driver: Driver | None = None) -> Checkup:
         problem=problem,
         newest_ptx=None,
         gpus=(),
-        packages=packages,
+        extras=extras,
     )
 
 
@@ -107,10 +113,3 @@ def driver_version() -> str:
     except OSError:
         return ""
     return match[0] if match else ""
-
-
-def _package(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

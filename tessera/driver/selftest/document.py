@@ -186,7 +186,7 @@ def machine_facts(ground: TrialGround) -> Row:
         "cuda": checkup.cuda,
         "driver": checkup.driver or None,
         "newest_ptx": None if checkup.newest_ptx is None else list(checkup.newest_ptx),
-        "packages": dict(checkup.packages),
+        "packages": checkup.packages,
         "gpus": [
             {
                 "target": f"cuda:{gpu.facts.ordinal}",

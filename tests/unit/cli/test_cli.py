@@ -200,6 +200,11 @@ def test_misspelt_command_gets_a_suggestion() -> None:
     assert "analyze" in tessc("analyse", "x").err.split("Usage", 1)[1].split("Try", 1)[1]
 
 
+def test_every_command_is_in_one_section_of_the_help() -> None:
+    named = [name for names in cli.SECTIONS.values() for name in names]
+    assert sorted(named) == sorted(cli.cli.commands)
+
+
 @pytest.mark.parametrize("name", [None, *cli.cli.commands])
 def test_help_has_examples(name: str | None) -> None:
     outcome = tessc(*([name] if name else []), "--help")

@@ -317,13 +317,19 @@ def test_killed_it_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_to_end_is_ctrl_c(how: signal.Signals) -> None:
     """Once: what comes right behind it does not interrupt the end."""
-    before = signal.getsignal(how)
-    with terminable():
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(how)
-        for again in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, how):
-            signal.raise_signal(again)
-    assert signal.getsignal(how) is before
+    ends = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    # Under `nohup` the tests ignore SIGHUP, and a signal that is ignored stays so.
+    outside = {end: signal.signal(end, signal.default_int_handler) for end in ends}
+    try:
+        with terminable():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(how)
+            for again in (*ends, how):
+                signal.raise_signal(again)
+        assert signal.getsignal(how) is signal.default_int_handler
+    finally:
+        for end, handler in outside.items():
+            signal.signal(end, handler)
 
 
 def test_a_second_wish_to_end_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
