@@ -1,9 +1,10 @@
-"""The model of experts against measured times: of PyTorch on an H200, and of vLLM on six GPUs.
+"""The model of experts against measured times: PyTorch and Triton on an H200, vLLM on six GPUs.
 
     python -m benchmarks.prediction.experts [--fit] [-o FILE]
 
 PyTorch: products by `torch._grouped_mm`, as `h200_experts` measured them; models in its `HELD_OUT`
-are for judging alone. vLLM: all that experts do, rows of one GPU from the tables (`tables`, the
+are for judging alone. Triton: the same products by the kernel that captures have, whose loops come
+from routing. vLLM: all that experts do, rows of one GPU from the tables (`tables`, the
 extra); loads of experts follow a power law there, and are rounded. Every other model of the rows of
 the H200, by size, was used to fit; all other models and GPUs are for judging. Which experts a few
 tokens had in these tables is not known well, so `expert_loads` is not fitted to them: it is what
@@ -24,18 +25,21 @@ from typing import Any
 
 from benchmarks.common import RESULTS, arguments, write
 from benchmarks.prediction.fit_durations import bounded, descend
+from tessera.frontend.capture.experts.launch import ProductSize, candidates
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import read_tables
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.plan.tables import TableKind
-from tessera.planning.prices.device_model import Traffic
+from tessera.planning.prices.device_model import Traffic, launch_ns
 from tessera.planning.prices.estimate_costs import model_duration
-from tessera.planning.prices.expert_routing import SKEWED, UNIFORM, Routing
+from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM, Routing
 from tessera.planning.prices.library_calls import Experts, Grouped, routed
 from tessera.planning.prices.library_launches import USUAL, Habits, call_ns
+from tessera.planning.prices.routed_launches import FITTED_VISITS, Blocks, Visits, visiting_work
 
 KEPT = RESULTS / "h200_experts.json.xz"
 TABLES = ("h200", "h100-sxm", "a100-80g-sxm", "l40s", "b200", "rtx-pro-6000-blackwell-server")
+SKEWED = Routing(skew=1.0)  # of `h200_experts`
 SKEW = 1.2  # of the tables that `read_tables` reads
 TOKENS = ((64, "up to 64 tokens"), (1024, "up to 1024"), (1 << 30, "more"))
 WITHOUT_GATE = ((2688, 1856), (2048, 5120), (4096, 2688), (8192, 5120))
@@ -54,24 +58,33 @@ class Timed:
     is_held_out: bool
     shape: Grouped | Experts
     ns: float
+    blocks: Blocks | None = None
 
     def traffic(self, shape: Grouped | Experts) -> Traffic:
         first = shape.up if isinstance(shape, Experts) else shape
         own = 0 if isinstance(shape, Experts) else first.rows * (first.n + first.k) * first.width
         return Traffic(cold=shape.moved, warm=float(own))
 
-    def off(self, habits: Habits) -> float:
+    def said(
+        self, routing: Routing, habits: Habits = USUAL, visits: Visits = FITTED_VISITS
+    ) -> float:
+        """The predicted time."""
+        shape = routed(self.shape, routing)
+        assert isinstance(shape, Grouped | Experts)
+        traffic = self.traffic(shape)
+        if self.blocks is None or isinstance(shape, Experts):
+            return call_ns(shape, traffic, self.gpu, self.gpu.sms, habits=habits)
+        work = visiting_work(shape, self.blocks, routing, visits)
+        return launch_ns(work, traffic, self.gpu, self.gpu.sms)
+
+    def off(self, habits: Habits, visits: Visits = FITTED_VISITS) -> float:
         """The logarithm of the predicted over the measured time, with the routing as measured."""
-        ns = call_ns(self.shape, self.traffic(self.shape), self.gpu, self.gpu.sms, habits=habits)
-        return log(ns / self.ns)
+        first = self.shape.up if isinstance(self.shape, Experts) else self.shape
+        return log(self.said(first.routing, habits, visits) / self.ns)
 
     def is_in_bar(self) -> bool:
         """Whether the bar of the planner, which does not know the routing, holds."""
-        times = []
-        for routing in (UNIFORM, SKEWED):
-            shape = routed(self.shape, routing)
-            assert isinstance(shape, Grouped | Experts)
-            times.append(call_ns(shape, self.traffic(shape), self.gpu, self.gpu.sms))
+        times = [self.said(routing) for routing in (UNIFORM, UNEVEN)]
         said = model_duration(times, self.gpu, sure=True)
         return abs(log(said.ns / self.ns)) <= log(1.0 + said.error)
 
@@ -84,15 +97,27 @@ def products_of(sizes: dict[str, int], routing: Routing, wide: int = 2) -> tuple
     return up, Grouped(**common, n=hidden, k=inner, routing=routing)
 
 
-def of_torch() -> Iterator[Timed]:
+def of_h200() -> Iterator[Timed]:
     """Products on an H200; routing is drawn by the same laws as the model's."""
     gpu = find_gpu("h200")
     for row in json.loads(lzma.decompress(KEPT.read_bytes()))["rows"]:
-        if row["way"] == "torch._grouped_mm" and row["what"] in ("up", "down"):
-            routing = UNIFORM if row["routing"] == "uniform" else SKEWED
-            shape = products_of(row, routing)[row["what"] == "down"]
-            about = (row["model"], row["tokens"], row["held_out"])
+        if row["what"] == "block":
+            continue
+        routing = UNIFORM if row["routing"] == "uniform" else SKEWED
+        shape = products_of(row, routing)[row["what"] == "down"]
+        about = (row["model"], row["tokens"], row["held_out"])
+        if row["way"] == "torch._grouped_mm":
             yield Timed("torch", gpu, *about, shape, row["ns"])
+        else:
+            yield Timed("triton", gpu, *about, shape, row["ns"], blocks_of(shape))
+
+
+def blocks_of(shape: Grouped) -> Blocks:
+    """The first of the tiles from which captures choose, as `h200_experts` measured it."""
+    sizes = {"rows": shape.rows, "experts": shape.experts, "inner": shape.k, "columns": shape.n}
+    tiles = next(candidates(ProductSize(**sizes, bytes=2, turned=True, shared=232_448)))
+    shared = 2 * (tiles.rows + tiles.columns) * tiles.inner * tiles.stages
+    return Blocks(high=tiles.rows, wide=tiles.columns, threads=32 * tiles.warps, shared=shared)
 
 
 def of_vllm() -> Iterator[Timed]:
@@ -182,7 +207,7 @@ def main() -> None:
     parser = arguments(__doc__, "experts.json")
     parser.add_argument("--fit", action="store_true", help="fit, and print new constants")
     options = parser.parse_args()
-    rows = [*of_torch(), *of_vllm()]
+    rows = [*of_h200(), *of_vllm()]
     habits = fit(rows) if options.fit else USUAL
     constants = {
         name: value

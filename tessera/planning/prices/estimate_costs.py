@@ -44,9 +44,10 @@ from tessera.ir.program.program import (
 from tessera.planning.prices.call_shapes import call_shape_of, put_bytes, routed_bytes
 from tessera.planning.prices.count_work import LaunchCounts
 from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
-from tessera.planning.prices.expert_routing import SKEWED, UNIFORM
+from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM
 from tessera.planning.prices.library_calls import CallShape, Experts, Grouped, Plain, routed
 from tessera.planning.prices.library_launches import call_ns
+from tessera.planning.prices.routed_launches import routed_product, visiting_work
 from tessera.wording import Wording
 
 # Relative error of a time: nine of ten left-out measurements are nearer. For GPUs that the model
@@ -60,7 +61,7 @@ _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
 _UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
-_ROUTINGS = (UNIFORM, SKEWED)  # what requests choose is between these
+_ROUTINGS = (UNIFORM, UNEVEN)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
 
@@ -201,12 +202,17 @@ class _Estimator:
             return model_duration(
                 [call_ns(unknown, traffic, gpu, device.sms)], gpu, sure=False
             ), None
-        moved = moved.looked_up(counted)
-        # A launch moves no more bytes than it requests; data-dependent branches may raise that.
-        limit = counted.asked_bytes * (1.0 if counted.sure else _UNSURE) or None
-        traffic = moved.traffic(gpu, self.persistent, limit)
-        ns = launch_ns(counted, traffic, gpu, device.sms)
-        return model_duration([ns], gpu, sure=counted.sure), counted
+        works = [counted]
+        if not counted.sure:
+            found = routed_product(self.program, launch, node, counted.shared_bytes)
+            works = [visiting_work(*found, routing) for routing in _ROUTINGS] if found else works
+        times = []
+        for done in works:
+            # A launch moves no more bytes than it requests; data-dependent branches may raise that.
+            limit = done.asked_bytes * (1.0 if done.sure else _UNSURE) or None
+            traffic = moved.looked_up(done).traffic(gpu, self.persistent, limit)
+            times.append(launch_ns(done, traffic, gpu, device.sms))
+        return model_duration(times, gpu, sure=works[0].sure), works[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Routing:
 
 
 UNIFORM = Routing()
-SKEWED = Routing(skew=1.0)
+UNEVEN = Routing(skew=0.5)
 
 
 @lru_cache(maxsize=1 << 10)

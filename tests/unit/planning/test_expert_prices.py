@@ -18,7 +18,7 @@ from tessera.planning.prices.call_shapes import call_shape_of
 from tessera.planning.prices.device_model import Traffic
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.expert_routing import (
-    SKEWED,
+    UNEVEN,
     UNIFORM,
     Routing,
     expected_experts,
@@ -46,7 +46,7 @@ def drawn(tokens: int, chosen: int, experts: int, skew: float, rng: random.Rando
 
 
 @pytest.mark.parametrize(("tokens", "chosen", "experts"), SIZES)
-@pytest.mark.parametrize("routing", [UNIFORM, SKEWED, Routing(skew=0.5)])
+@pytest.mark.parametrize("routing", [UNIFORM, UNEVEN, Routing(skew=1.0)])
 def test_experts_and_tiles_are_those_of_random_draws(
     tokens: int, chosen: int, experts: int, routing: Routing
 ) -> None:
@@ -114,7 +114,7 @@ def test_a_step_bound_by_weights_goes_with_bandwidth() -> None:
         {"hidden": 2048, "inner": 1408, "chosen": 6, "experts": 64},
     ):
         matrix = 6.0 * sizes["hidden"] * sizes["inner"]
-        hit = [expected_experts(8, sizes["chosen"], sizes["experts"], r) for r in (UNIFORM, SKEWED)]
+        hit = [expected_experts(8, sizes["chosen"], sizes["experts"], r) for r in (UNIFORM, UNEVEN)]
         for cost, gpu in zip(durations("a100,l40s,h200", tokens=8, **sizes), "als", strict=True):
             speed = {"a": 2039.0, "l": 864.0, "s": 4800.0}[gpu]
             least, most = (count * matrix / speed for count in sorted(hit))
@@ -180,3 +180,59 @@ def test_grouped_products_are_those_of_the_experts_that_have_rows() -> None:
     assert shape.moved == pytest.approx(2 * 2048 * 1536 * 128 * (1 - (1 - 1 / 128) ** 128))
     both = Experts(shape, shape)
     assert both.moved == 2 * shape.moved < 2.0 * 2 * prod(held.shape)
+
+
+# A thread has an element of the result: it goes through the experts from the one that the first
+# number in `ends` names to the one that the last names, and adds up what their weights give.
+GROUPED = """//! tessera.trace 1
+//! buffer rows bytes={rows} role=input dtype=bf16 shape={count}x{k}
+//! buffer weights bytes={weights} role=weight dtype=bf16 shape={experts}x{n}x{k}
+//! buffer ends bytes={ends} role=input dtype=s32 shape={experts}
+//! buffer out bytes={out} role=output dtype=bf16 shape={count}x{n}
+//! module m
+.version 8.4
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 rows, .param .u64 weights, .param .u64 ends, .param .u64 out)
+{{
+.reg .pred %p<4>; .reg .b32 %r<16>; .reg .b16 %h<4>; .reg .f32 %f<4>; .reg .b64 %d<16>;
+ld.param.u64 %d1, [rows]; ld.param.u64 %d2, [weights]; ld.param.u64 %d3, [ends];
+ld.param.u64 %d4, [out];
+mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %tid.x;
+ld.global.u32 %r4, [%d3]; ld.global.u32 %r5, [%d3+{last}];
+min.u32 %r4, %r4, {most}; min.u32 %r5, %r5, {most};
+mad.lo.u32 %r6, %r1, 16, %r3; mul.wide.u32 %d5, %r6, {row}; add.s64 %d1, %d1, %d5;
+ld.global.b16 %h1, [%d1]; cvt.f32.bf16 %f1, %h1;
+LOOP:
+setp.gt.u32 %p1, %r4, %r5; @%p1 bra DONE;
+mul.wide.u32 %d6, %r4, {stride}; add.s64 %d7, %d2, %d6; ld.global.b16 %h2, [%d7];
+cvt.f32.bf16 %f2, %h2; fma.rn.f32 %f1, %f1, %f2, %f1; add.u32 %r4, %r4, 1; bra LOOP;
+DONE:
+mad.lo.u32 %r7, %r6, {n}, %r2; mul.wide.u32 %d8, %r7, 2; add.s64 %d4, %d4, %d8;
+cvt.rn.bf16.f32 %h3, %f1; st.global.b16 [%d4], %h3;
+ret;
+}}
+//! launch m.k grid={tiles},{across},1 block=16,1,1 smem=49152 args=[rows, weights, ends, out]
+"""
+
+
+def test_a_launch_that_goes_through_experts_reads_those_that_tokens_choose() -> None:
+    """Its loop comes from data, so its code does not say how much it reads: its buffers do."""
+    count, experts, n, k = 128, 128, 1536, 2048
+    text = GROUPED.format(
+        count=count, experts=experts, n=n, k=k, rows=2 * count * k, out=2 * count * n,
+        weights=2 * experts * n * k, ends=4 * experts, last=4 * experts - 4, most=experts - 1,
+        row=2 * k, stride=2 * n * k, tiles=count // 16, across=n // 32,
+    )  # fmt: skip
+    program = parse_trace(text)
+    graph = AnalysisManager(program).get(Dependences).graph
+    (step,) = estimate_costs(program, graph, machine_of("a100,h200")).steps
+    hit = [expected_experts(count, 1, experts, routing) for routing in (UNIFORM, UNEVEN)]
+    assert step.work is not None
+    assert step.work.indexed_bytes == pytest.approx(hit[0] * 2 * n * k)
+    for cost, speed in zip(step.on_device, (2039.0, 4800.0), strict=True):
+        assert isinstance(cost, Duration)
+        assert hit[1] * 2 * n * k / speed <= cost.ns <= 3 * hit[0] * 2 * n * k / speed
+    # Measured as 131 us on an H200, with a kernel by Triton, whose tiles are as these.
+    assert isinstance(step.on_device[1], Duration)
+    assert abs(step.on_device[1].ns / 131e3 - 1) < step.on_device[1].error
