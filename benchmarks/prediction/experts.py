@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import exp, log
 from statistics import median
 from typing import Any
@@ -35,7 +35,12 @@ from tessera.planning.prices.estimate_costs import model_duration
 from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM, Routing
 from tessera.planning.prices.library_calls import Experts, Grouped, routed
 from tessera.planning.prices.library_launches import USUAL, Habits, call_ns
-from tessera.planning.prices.routed_launches import FITTED_VISITS, Blocks, Visits, visiting_work
+from tessera.planning.prices.routed_launches import (
+    FITTED_VISITS,
+    ProductBlocks,
+    VisitCosts,
+    visiting_work,
+)
 
 KEPT = RESULTS / "h200_experts.json.xz"
 TABLES = ("h200", "h100-sxm", "a100-80g-sxm", "l40s", "b200", "rtx-pro-6000-blackwell-server")
@@ -58,7 +63,7 @@ class Timed:
     is_held_out: bool
     shape: Grouped | Experts
     ns: float
-    blocks: Blocks | None = None
+    blocks: ProductBlocks | None = None
 
     def traffic(self, shape: Grouped | Experts) -> Traffic:
         first = shape.up if isinstance(shape, Experts) else shape
@@ -66,7 +71,7 @@ class Timed:
         return Traffic(cold=shape.moved, warm=float(own))
 
     def said(
-        self, routing: Routing, habits: Habits = USUAL, visits: Visits = FITTED_VISITS
+        self, routing: Routing, habits: Habits = USUAL, visits: VisitCosts = FITTED_VISITS
     ) -> float:
         """The predicted time."""
         shape = routed(self.shape, routing)
@@ -77,7 +82,7 @@ class Timed:
         work = visiting_work(shape, self.blocks, routing, visits)
         return launch_ns(work, traffic, self.gpu, self.gpu.sms)
 
-    def off(self, habits: Habits, visits: Visits = FITTED_VISITS) -> float:
+    def off(self, habits: Habits, visits: VisitCosts = FITTED_VISITS) -> float:
         """The logarithm of the predicted over the measured time, with the routing as measured."""
         first = self.shape.up if isinstance(self.shape, Experts) else self.shape
         return log(self.said(first.routing, habits, visits) / self.ns)
@@ -91,10 +96,12 @@ class Timed:
 
 def products_of(sizes: dict[str, int], routing: Routing, wide: int = 2) -> tuple[Grouped, Grouped]:
     """The products into the experts and out of them."""
-    common = {name: sizes[name] for name in ("tokens", "chosen", "experts")}
+    tokens, chosen, experts = (sizes[name] for name in ("tokens", "chosen", "experts"))
     hidden, inner = sizes["hidden"], sizes["inner"]
-    up = Grouped(**common, n=wide * inner, k=hidden, routing=routing)
-    return up, Grouped(**common, n=hidden, k=inner, routing=routing)
+    up = Grouped(
+        tokens=tokens, chosen=chosen, experts=experts, n=wide * inner, k=hidden, routing=routing
+    )
+    return up, replace(up, n=hidden, k=inner)
 
 
 def of_h200() -> Iterator[Timed]:
@@ -112,12 +119,14 @@ def of_h200() -> Iterator[Timed]:
             yield Timed("triton", gpu, *about, shape, row["ns"], blocks_of(shape))
 
 
-def blocks_of(shape: Grouped) -> Blocks:
+def blocks_of(shape: Grouped) -> ProductBlocks:
     """The first of the tiles from which captures choose, as `h200_experts` measured it."""
     sizes = {"rows": shape.rows, "experts": shape.experts, "inner": shape.k, "columns": shape.n}
     tiles = next(candidates(ProductSize(**sizes, bytes=2, turned=True, shared=232_448)))
     shared = 2 * (tiles.rows + tiles.columns) * tiles.inner * tiles.stages
-    return Blocks(high=tiles.rows, wide=tiles.columns, threads=32 * tiles.warps, shared=shared)
+    return ProductBlocks(
+        high=tiles.rows, wide=tiles.columns, threads=32 * tiles.warps, shared=shared
+    )
 
 
 def of_vllm() -> Iterator[Timed]:

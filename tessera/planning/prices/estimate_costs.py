@@ -204,8 +204,10 @@ class _Estimator:
             ), None
         works = [counted]
         if not counted.sure:
-            found = routed_product(self.program, launch, node, counted.shared_bytes)
-            works = [visiting_work(*found, routing) for routing in _ROUTINGS] if found else works
+            product = routed_product(self.program, launch, node, counted.shared_bytes)
+            works = (
+                [visiting_work(*product, routing) for routing in _ROUTINGS] if product else works
+            )
         times = []
         for done in works:
             # A launch moves no more bytes than it requests; data-dependent branches may raise that.

@@ -61,8 +61,8 @@ def expected_tiles(tokens: int, chosen: int, experts: int, routing: Routing, hei
     if routing.counts:
         return float(sum(ceil(rows / height) for rows in routing.counts))
     parts = likelihoods(chosen, experts, routing.skew)
-    found = sum(count * _tiles(tokens, part, height) for part, count in parts)
-    return max(found, float(min(chosen, experts)))
+    tiles = sum(count * _tiles(tokens, part, height) for part, count in parts)
+    return max(tiles, float(min(chosen, experts)))
 
 
 def _tiles(tokens: int, part: float, height: int) -> float:

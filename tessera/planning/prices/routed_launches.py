@@ -30,7 +30,7 @@ _DEPTHS = (256, 128, 64, 32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visits:
+class VisitCosts:
     """The fitted constants of a visit of a tile to an expert."""
 
     instructions: float = 1500.0  # of a thread, beside its steps along k
@@ -40,11 +40,11 @@ class Visits:
     matrix: float = 0.49  # fraction of the rate of the matrix units
 
 
-FITTED_VISITS = Visits()
+FITTED_VISITS = VisitCosts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class ProductBlocks:
     """The blocks of a launch: rows and columns of the results of each, threads, shared memory."""
 
     high: int
@@ -55,7 +55,7 @@ class Blocks:
 
 def routed_product(
     program: Program, launch: Launch, node: Node, shared: int
-) -> tuple[Grouped, Blocks] | None:
+) -> tuple[Grouped, ProductBlocks] | None:
     """The product that a launch computes, if its buffers fit one in one way only."""
     own = [a for a in node.accesses if a.address is not AddressClass.POINTER]
     read = [(program.buffers[a.buffer], a.address) for a in own if a.kind is AccessKind.READ]
@@ -63,7 +63,7 @@ def routed_product(
     made = [shape for b in written if len(shape := program.buffers[b].shape or ()) == 2]
     given = [(b.dtype, b.shape) for b, _ in read if b.shape is not None and len(b.shape) == 2]
     counts = {b.shape for b, _ in read if b.dtype in (DataType.S32, DataType.S64)}
-    found: set[Grouped] = set()
+    products: set[Grouped] = set()
     for held, address in read:
         if address is not AddressClass.INDEXED or held.dtype not in _UNITS or held.shape is None:
             continue
@@ -73,7 +73,7 @@ def routed_product(
             is_product = held.shape[1:] in ((k, n), (n, k)) and rows == also and rows > 0
             if is_product and dtype is held.dtype:
                 width = held.dtype.bytes
-                found.add(
+                products.add(
                     Grouped(
                         tokens=rows,
                         chosen=1,
@@ -85,10 +85,10 @@ def routed_product(
                         weight_width=float(width),
                     )
                 )
-    return _in_blocks(found.pop(), launch, shared) if len(found) == 1 else None
+    return _in_blocks(products.pop(), launch, shared) if len(products) == 1 else None
 
 
-def _in_blocks(shape: Grouped, launch: Launch, shared: int) -> tuple[Grouped, Blocks]:
+def _in_blocks(shape: Grouped, launch: Launch, shared: int) -> tuple[Grouped, ProductBlocks]:
     """The blocks of a product by its grid; a part of a launch has its share of rows or columns."""
     grid, part = list(launch.grid), launch.ctas
     if part is not None:
@@ -100,11 +100,11 @@ def _in_blocks(shape: Grouped, launch: Launch, shared: int) -> tuple[Grouped, Bl
     if part is not None:
         rows, columns = min(shape.rows, high * launch.grid[0]), min(shape.n, wide * launch.grid[1])
         shape = replace(shape, tokens=rows, n=columns)
-    return shape, Blocks(high=high, wide=wide, threads=prod(launch.block), shared=shared)
+    return shape, ProductBlocks(high=high, wide=wide, threads=prod(launch.block), shared=shared)
 
 
 def visiting_work(
-    shape: Grouped, blocks: Blocks, routing: Routing, visits: Visits = FITTED_VISITS
+    shape: Grouped, blocks: ProductBlocks, routing: Routing, visits: VisitCosts = FITTED_VISITS
 ) -> LaunchWork:
     """The work of a product over the experts that tokens choose by a law."""
     high, wide, threads = blocks.high, blocks.wide, blocks.threads
