@@ -66,8 +66,7 @@ class Decision:
     """A proved plan, its candidate, and the candidates it was chosen from.
 
     `setting` has the times of the plan. `split` is the best split as simulated, or the plan if
-    there is none. `promise` is the plan as simulated, if it is one plan, and `others` are what it
-    is compared with.
+    there is none.
     """
 
     plan: Plan
@@ -78,8 +77,6 @@ class Decision:
     diagnostics: tuple[Diagnostic, ...]
     doubt: Doubt | None = None
     split: Promise | None = None
-    promise: Promise | None = None
-    others: tuple[Promise, ...] = ()
 
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
@@ -98,7 +95,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             continue  # fewer slots come before parts
         if divider is not None and not beside_whole.leaves_nothing(setting, attempt, made):
             watch.tell(DIVIDING)
-            divided = divider.plans(attempt, watch, made)
+            divided = divider.plans(attempt, watch)
             made, choice = beside_whole.with_divided(setting, made, choice, divided)
         if choice is None:
             continue
@@ -236,8 +233,6 @@ def _first_proved(
                 diagnostics=(*refusals_of(refused), *was_ended(choice, made.chosen)),
                 doubt=doubted,
                 split=next((p for p in ranked if splits_requests(p.chosen)), made),
-                promise=made,
-                others=tuple(ranked[number + 1 :]),
             )
         refused.append((made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:

@@ -118,7 +118,7 @@ def fleet(
     tell("reading and analysing")
     model, findings = priced_model(traces, options, offered, on_progress)
     tell("finding ways to use GPUs")
-    search = WaySearch(model, offered, work, options.strategies, options.library)
+    search = WaySearch(model, offered, work, options.strategies)
     ways = find_ways(search, lambda name: tell("finding ways to use GPUs", name))
     if not ways:
         raise nothing_fits(model, offered, work)

@@ -158,7 +158,7 @@ def attention(bound: Bound) -> NamedDims:
     lead = (*_leading(len(query) - 3), "heads")
     keys, scores = (*lead, WHOLE, WHOLE), (*query[:-1], key[-2])
     reads: dict[str, Names] = {"query": (*lead, "queries", WHOLE), "key": keys, "value": keys}
-    for name in ("attn_mask", "attn_bias"):
+    for name in ("attn_mask", "attn_bias", "sinks"):
         if bound.has(name):
             reads[name] = spread(bound.shape(name), (*lead, "queries", WHOLE), scores)
     last = f"d{len(query) - 1}"
@@ -189,6 +189,22 @@ def paged(bound: Bound) -> NamedDims:
         whole = (*query[:3], bound.shape("attn_mask")[-1])
         reads["attn_mask"] = spread(bound.shape("attn_mask"), made, whole)
     return named(bound, reads, {"out": made}, units={"heads": cache[2]})
+
+
+def latent(bound: Bound) -> NamedDims:
+    """Attention over one latent key for all heads; each head has its columns of the weight."""
+    query = bound.shape("query")
+    if any(len(bound.shape(name)) != 4 for name in ("query", "latent", "shared")):
+        return uncut("the shapes of its operands are not those of latent attention")(bound)
+    made, keys = ("sequences", "heads", "queries", WHOLE), ("sequences", WHOLE, WHOLE, WHOLE)
+    reads = {"query": made, "latent": keys, "shared": keys, "weight": (WHOLE, "heads")}
+    if bound.has("attn_mask"):
+        whole = (*query[:3], bound.shape("attn_mask")[-1])
+        reads["attn_mask"] = spread(bound.shape("attn_mask"), made, whole)
+    kept = {}
+    if bound.flag("is_causal"):
+        kept["queries"] = "the causal mask counts queries from the first"
+    return named(bound, reads, {"out": made}, units={"heads": query[1]}, kept=kept)
 
 
 # --- norms and reductions ------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 
 from tessera.ir.operators import cut_products, shapes, shapes_moved
 from tessera.ir.operators.cuts import (
@@ -30,6 +31,7 @@ from tessera.ir.operators.cuts import (
 )
 from tessera.ir.operators.notation import ShapeRule
 from tessera.ir.operators.records import Bound, Operator
+from tessera.wording import Wording
 
 
 def rule_of(operator: Operator) -> CutRule:
@@ -236,6 +238,33 @@ def _cache_write(bound: Bound) -> NamedDims:
     return named(bound, dict.fromkeys(operands, names), written(bound, names), kept=kept)
 
 
+def _stated(bound: Bound) -> NamedDims:
+    """As the call says: a letter for each dimension, `_` for one that every part has whole."""
+    given = [operand for _, operands in bound.reads for operand in operands]
+    made = [operand for _, operand in bound.writes]
+    texts = str(bound.attribute("dims")).replace("->", "," if given else "").split(",")
+    ranks = [len(operand.shape) for operand in (*given, *made)]
+    if [len(text) for text in texts] != ranks:
+        return uncut("`dims` does not name the dimensions of its operands")(bound)
+    names = [tuple(WHOLE if letter == "_" else letter for letter in text) for text in texts]
+    sizes: dict[str, int] = {}
+    for operand, own in zip((*given, *made), names, strict=True):
+        for size, name in zip(operand.shape, own, strict=True):
+            sizes[name] = gcd(sizes.get(name, 0), size)
+    sizes.pop(WHOLE, None)
+    results = names[len(given) :]
+    return NamedDims(
+        reads=tuple(names[: len(given)]),
+        writes=tuple(results),
+        units=tuple(sizes.items()),
+        kept=tuple(
+            (name, Wording("a result has all of it"))
+            for name in sizes
+            if any(name not in own for own in results)
+        ),
+    )
+
+
 # --- the tables ----------------------------------------------------------------------------
 
 
@@ -293,7 +322,9 @@ _BY_SHAPES: dict[ShapeRule, CutRule] = {
 }
 _UNKNOWN = "what it computes is not known"
 _ROUTED = "tokens choose their experts, and the results of the experts are summed"
+_STATED = CutRule("what `dims` names", _stated)
 _BY_FUNCTION: dict[str, CutRule] = {
+    **dict.fromkeys(("fused", "fused_rows", "fused_products"), _STATED),
     "batch_norm": CutRule(_ALL, cut_products.batch_norm),
     "max_pool2d": CutRule("every dimension but the last two", _same(WINDOWS, _last_two)),
     "weight_norm": CutRule("`dim`", cut_products.weight_norm),
@@ -304,5 +335,6 @@ _BY_FUNCTION: dict[str, CutRule] = {
     "merged_linear": CutRule("rows, columns (of each in proportion)", cut_products.merged),
     "cache_write": CutRule(_OTHERS, _cache_write),
     "paged_attention": CutRule("sequences, heads, queries", cut_products.paged),
+    "latent_attention": CutRule("sequences, heads, queries", cut_products.latent),
     "experts": CutRule(f"none: {_ROUTED}", uncut(_ROUTED)),
 }

@@ -65,8 +65,27 @@ def fused_operators() -> Iterator[Operator]:
     yield from _fused("cache_write", written, work.moved, integer("dim", 2), writes=caches)
     paged = f"query:float {caches} pages attn_mask?"
     yield from _fused("paged_attention", paged, attended_pages, number("scale"))
+    yield from _fused(
+        "latent_attention",
+        "query:float latent:float shared:float weight:float attn_mask?",
+        attended_latent,
+        number("scale"),
+        flag("is_causal"),
+    )
     sizes = (integer(name, REQUIRED) for name in ("tokens", "hidden", "inner", "chosen", "experts"))
     yield from _fused("experts", "operands*", by_experts, *sizes, writes=_SEVERAL)
+    said = word("dims", REQUIRED), number("operations", REQUIRED), word("of", "")
+    for name, unit in (
+        ("fused", Unit.PLAIN),
+        ("fused_rows", Unit.PLAIN),
+        ("fused_products", Unit.MATRIX),
+    ):
+        yield from _fused(name, "operands*?", stated(unit), *said, writes=_SEVERAL)
+
+
+def stated(unit: Unit) -> WorkRule:
+    """As many operations as the call says."""
+    return lambda bound: Work(bound.number("operations"), unit)
 
 
 def merged(bound: Bound) -> Work:
@@ -79,6 +98,14 @@ def attended_pages(bound: Bound) -> Work:
     """Two products over the tokens of the pages that each sequence has."""
     query = bound.shape("query")
     return Work(4.0 * prod(query) * page_tokens(bound), Unit.MATRIX)
+
+
+def attended_latent(bound: Bound) -> Work:
+    """Queries and results times the weight, and two products over the latent keys."""
+    query, (*_, keys, rank) = bound.shape("query"), bound.shape("latent")
+    made, shared = bound.writes[0][1].shape[-1], bound.shape("shared")[-1]
+    weight = rank * (query[-1] - shared + made)
+    return Work(2.0 * prod(query[:-1]) * (weight + keys * (2 * rank + shared)), Unit.MATRIX)
 
 
 def page_tokens(bound: Bound) -> int:

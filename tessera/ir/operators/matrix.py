@@ -75,6 +75,16 @@ def _networks() -> Iterator[Operator]:
             kinds=_FLOAT,
             writes=writes,
         )
+    yield from forms(
+        "attention",
+        "query key value attn_mask:any? sinks:any? attn_bias:any?",
+        shapes.attention,
+        attended,
+        *heads,
+        number("softcap"),
+        kinds=_FLOAT,
+        namespace="tessera",
+    )
 
 
 def _norms() -> Iterator[Operator]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-LIBRARIES = ("vllm", "trtllm", "sglang")
-"""The libraries whose kernels were measured; the tables in this package are of the first."""
-
 
 class TableKind(enum.Enum):
     """What was measured. The sizes of a row, in order, are in `SIZES`."""
@@ -56,13 +53,13 @@ class WorkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """Times of one kind of work on one kind of GPU, by one version of a library.
+    """Times of one kind of work on one kind of GPU, by one version of a framework.
 
     All rows have the same `fixed`; their sizes are distinct.
     """
 
     gpu: str
-    library: str
+    framework: str
     version: str
     kind: TableKind
     fixed: Fixed
@@ -70,5 +67,5 @@ class TableRows:
     ns: tuple[float, ...]
 
     def origin(self) -> str:
-        """The library that was measured: `vllm 0.14.0`."""
-        return f"{self.library} {self.version}"
+        """The framework that was measured: `vllm 0.14.0`."""
+        return f"{self.framework} {self.version}"

@@ -29,6 +29,7 @@ _ROWS = {
     "rms_norm": RowKind.NORM,
     "group_norm": RowKind.NORM,
     "fused_norm": RowKind.NORM,
+    "fused_rows": RowKind.NORM,
     "var": RowKind.NORM,
     "std": RowKind.NORM,
     "softmax": RowKind.SOFTMAX,
@@ -160,6 +161,21 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
             keys=max(1, page_tokens(bound)),
             size=size,
             causal=False,
+            unit=unit,
+            width=width,
+        )
+    if bound.operator.function == "latent_attention" and len(bound.shape("query")) == 4:
+        batch, heads, queries, _ = bound.shape("query")
+        *_, keys, size = bound.shape("latent")
+        size += bound.shape("shared")[-1]
+        return Attention(
+            batch=batch,
+            heads=heads,
+            kv_heads=1,
+            queries=queries,
+            keys=keys,
+            size=size,
+            causal=bound.flag("is_causal"),
             unit=unit,
             width=width,
         )

@@ -27,19 +27,10 @@ from tessera.ir.architecture import (
 )
 from tessera.ir.graph.access import AddressClass, NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import Region
+from tessera.ir.graph.region import Region, region_intervals
 from tessera.ir.operators.records import OperatorMismatch
 from tessera.ir.operators.table import bind
-from tessera.ir.plan.costs import (
-    Barred,
-    Cost,
-    Costs,
-    CostSource,
-    Duration,
-    LaunchWork,
-    SharedError,
-    StepCosts,
-)
+from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.program.program import (
     Launch,
@@ -50,8 +41,6 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
-from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.planning.prices.call_shapes import call_shape_of, put_bytes, routed_bytes
 from tessera.planning.prices.count_work import LaunchCounts
 from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
@@ -71,9 +60,6 @@ _WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
 _UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
-# Part of the variance that guesses for all GPUs have in common: the least of all pairs of GPUs, in
-# products and attention of the tables.
-_SHARED = 0.3
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _ROUTINGS = (UNIFORM, UNEVEN)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
@@ -113,7 +99,11 @@ def distinct_bytes(
 @lru_cache(maxsize=4096)
 def _bytes_of(regions: tuple[Region, ...], size: int) -> int:
     """The bytes of regions of one buffer; cached, since equal layers have equal regions."""
-    return intervals.size(regions_bytes(regions, size))
+    total = end = 0
+    for first, last in sorted(run for region in regions for run in region_intervals(region, size)):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total
 
 
 def usable_variants(
@@ -157,22 +147,13 @@ class _Estimator:
         self.program, self.graph, self.machine = program, graph, machine
         self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
         self.counted = LaunchCounts()
-        self.calls: dict[object, StepCosts] = {}
 
     def step(self, work: Work, node: Node) -> StepCosts:
-        """The costs of one step on all devices; equal calls of a program are priced once."""
+        """The costs of one step on all devices."""
         moved = _DistinctBytes(
             *(float(distinct_bytes(self.graph, node, kept)) for kept in (False, True)),
             *(float(distinct_bytes(self.graph, node, kept, direct=True)) for kept in (False, True)),
         )
-        if not isinstance(work, LibraryCall):
-            return self._priced(work, node, moved)
-        key = _call_key(work), moved
-        if key not in self.calls:
-            self.calls[key] = self._priced(work, node, moved)
-        return replace(self.calls[key], step=node.id, name=node.name)
-
-    def _priced(self, work: Work, node: Node, moved: _DistinctBytes) -> StepCosts:
         gathered = None
         if isinstance(work, LibraryCall):
             gathered = _gathered_bytes(work, call_shape_of(work, moved.total)[0])
@@ -236,28 +217,6 @@ class _Estimator:
         return model_duration(times, gpu, sure=works[0].sure), works[0]
 
 
-def _call_key(call: LibraryCall) -> object:
-    """What a call does, whatever its buffers are; which of its operands share one counts."""
-    order: dict[int, int] = {}
-    return (
-        call.operator,
-        call.attributes,
-        *(
-            tuple(
-                (
-                    order.setdefault(operand.pointer.buffer, len(order)),
-                    operand.pointer.offset,
-                    operand.dtype,
-                    operand.shape,
-                    operand.strides,
-                )
-                for operand in operands
-            )
-            for operands in (call.reads, call.writes)
-        ),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _DistinctBytes:
     """Distinct bytes of a step: of buffers private to a request, and of weights and state.
@@ -311,8 +270,7 @@ def model_duration(times: list[float], gpu: Gpu, *, sure: bool) -> Duration:
     source = CostSource.MODEL if gpu.key in CALIBRATED_ON else CostSource.SHEET
     ns = sqrt(min(times) * max(times))
     error = error_of(ns, gpu) * (1.0 if sure else _UNSURE)
-    error = (1.0 + error) * (max(times) / ns) - 1.0
-    return Duration(ns=ns, source=source, error=error, shared=SharedError(_SHARED))
+    return Duration(ns=ns, source=source, error=(1.0 + error) * (max(times) / ns) - 1.0)
 
 
 def _too_large(

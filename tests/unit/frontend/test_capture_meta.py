@@ -191,7 +191,7 @@ def test_a_model_file_from_the_command_line(tmp_path: Path) -> None:
         return {b.name: b.role.value for b in of.declared_buffers() if b.shape and "." in b.name}
 
     assert roles(program) == roles(captured)
-    assert any(step.operator == "tessera::rms_norm" for step in program.steps)  # type: ignore[union-attr]
+    assert any(step.operator == "tessera::fused_rows" for step in program.steps)  # type: ignore[union-attr]
 
 
 def test_a_pytorch_without_the_names_that_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:

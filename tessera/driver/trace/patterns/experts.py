@@ -3,8 +3,8 @@
 In: a `ValueFlow`. Out: groups of calls, each with the call that stands for it. A group begins with
 two products over the same experts, of which the second reads the result of the first. It includes
 the calls between them, then calls before them whose results go nowhere else, then calls after them
-that bring results back to their tokens (`_FINISH`). Other products, choices of experts (topk,
-softmax) and the sum with the residual stay outside.
+that have a row for each token and each of its experts, up to the sum for each token. Other
+products, choices of experts (topk, softmax) and the sum with the residual stay outside.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from tessera.driver.trace.patterns.flow import OUTSIDE, ValueFlow
+from tessera.driver.trace.patterns.flow import OUTSIDE, Value, ValueFlow, between
 from tessera.ir.operators.fused import MOST_WRITES
 from tessera.ir.operators.records import Unit
 from tessera.ir.operators.table import work_of
@@ -20,25 +20,6 @@ from tessera.ir.program import program as ir
 
 _GROUPED = ("aten::_grouped_mm",)
 _CHOICES = ("aten::topk", "aten::_softmax", "aten::sigmoid")
-# Operators that bring the results of experts back to their tokens, weight them and sum them.
-_FINISH = frozenset(
-    f"aten::{name}"
-    for name in (
-        "mul.Tensor",
-        "mul_.Tensor",
-        "masked_fill.Scalar",
-        "masked_fill_.Scalar",
-        "_to_copy",
-        "clone",
-        "index.Tensor",
-        "index_select",
-        "gather",
-        "index_put_",
-        "index_add_",
-        "scatter_add_",
-        "sum.dim_IntList",
-    )
-)
 _FARTHEST = 48  # the most calls between the parts of a group
 
 
@@ -48,7 +29,7 @@ def find_experts(flow: ValueFlow) -> Iterator[tuple[list[int], ir.LibraryCall]]:
         if call.operator in _GROUPED:
             second = _second(flow, first)
             if second is not None:
-                group = _with_ends(flow, _between(flow, first, second))
+                group = _with_ends(flow, between(flow, first, second), second)
                 made = _call(flow, sorted(group), first, second)
                 if made is not None:
                     yield sorted(group), made
@@ -80,25 +61,13 @@ def _is_product(call: ir.LibraryCall) -> bool:
     return work is not None and work.unit is Unit.MATRIX
 
 
-def _between(flow: ValueFlow, first: int, second: int) -> set[int]:
-    """The calls on any path from the first product to the second."""
-    after = {first}
-    for at in range(first + 1, second + 1):
-        if any(writer in after for _, writer in flow.reads[at]):
-            after.add(at)
-    before = {second}
-    for at in range(second, first - 1, -1):
-        if at in before:
-            before |= {writer for _, writer in flow.reads[at] if writer != OUTSIDE}
-    return (after & before) | {first, second}
-
-
-def _with_ends(flow: ValueFlow, group: set[int]) -> set[int]:
+def _with_ends(flow: ValueFlow, group: set[int], second: int) -> set[int]:
     """The group with the calls before it that serve only the group, and those that finish its
     work."""
+    routed = prod(flow.calls[second].writes[0].shape)
     for _ in range(2):  # finishing calls may have serving calls of their own
         _add_servants(flow, group)
-        _add_finish(flow, group)
+        _add_finish(flow, group, routed)
     return group
 
 
@@ -107,19 +76,41 @@ def _add_servants(flow: ValueFlow, group: set[int]) -> None:
         call = flow.calls[at]
         if at in group or _is_product(call) or call.operator in _CHOICES:
             continue
-        if all(flow.is_private(value, group) for value in flow.written(at)):
+        values = flow.written(at)
+        is_read = any(flow.readers.get(value) for value in values)
+        if is_read and all(flow.is_private(value, group) for value in values):
             group.add(at)
 
 
-def _add_finish(flow: ValueFlow, group: set[int]) -> None:
+def _add_finish(flow: ValueFlow, group: set[int], routed: int) -> None:
+    """Calls that read a result of all routed tokens, and nothing else as large that is not made of
+    weights."""
     for at in range(min(group), min(len(flow.calls), max(group) + _FARTHEST)):
         call = flow.calls[at]
-        if at in group or call.operator not in _FINISH:
+        if at in group or _is_product(call):
             continue
+        large = [
+            value
+            for operand, value in zip(call.reads, flow.reads[at], strict=True)
+            if prod(operand.shape) == routed
+        ]
+        own = [value for value in large if value[1] in group]
         roles = {flow.buffers[operand.pointer.buffer].role for operand in call.writes}
-        is_own = any(writer in group for _, writer in flow.reads[at])
-        if is_own and roles <= {ir.Role.TEMP, ir.Role.OUTPUT}:
-            group.add(at)
+        if own and roles <= {ir.Role.TEMP, ir.Role.OUTPUT}:
+            others = [value for value in large if value not in own]
+            if all(_is_of_weights(flow, value) for value in others):
+                group.add(at)
+
+
+def _is_of_weights(flow: ValueFlow, value: Value) -> bool:
+    """Whether a value is rows of a weight."""
+    if value[1] == OUTSIDE:
+        return flow.buffers[value[0]].role is ir.Role.WEIGHT
+    call = flow.calls[value[1]]
+    return all(
+        not operand.dtype.is_float or flow.buffers[operand.pointer.buffer].role is ir.Role.WEIGHT
+        for operand in call.reads
+    )
 
 
 def _call(flow: ValueFlow, group: list[int], first: int, second: int) -> ir.LibraryCall | None:

@@ -63,3 +63,16 @@ class ValueFlow:
         call = self.calls[at]
         read = {int(operand.pointer.buffer) for operand in call.reads}
         return read, {int(operand.pointer.buffer) for operand in call.writes}
+
+
+def between(flow: ValueFlow, first: int, second: int) -> set[int]:
+    """The calls on any way from one call to another, with both."""
+    after = {first}
+    for at in range(first + 1, second + 1):
+        if any(writer in after for _, writer in flow.reads[at]):
+            after.add(at)
+    before = {second}
+    for at in range(second, first - 1, -1):
+        if at in before:
+            before |= {writer for _, writer in flow.reads[at] if writer != OUTSIDE}
+    return (after & before) | {first, second}

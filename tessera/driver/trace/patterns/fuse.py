@@ -9,16 +9,20 @@ attention whose mask is computed and proved causal loses the mask (`find_causal`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from tessera.driver.trace.patterns.attention import find_attention, find_copies
 from tessera.driver.trace.patterns.experts import find_experts
 from tessera.driver.trace.patterns.flow import OUTSIDE, Value, ValueFlow
+from tessera.driver.trace.patterns.kernels import Kernels
 from tessera.driver.trace.patterns.makers import ATTENTION
 from tessera.driver.trace.patterns.match import find_match
 from tessera.driver.trace.patterns.pattern_table import PATTERNS, TWINS, OperatorPattern, Twins
+from tessera.driver.trace.patterns.products import find_latent, find_widened
 from tessera.ir.operators.fused import MOST_WRITES
-from tessera.ir.operators.table import OperatorMismatch, bind
+from tessera.ir.operators.records import Reach
+from tessera.ir.operators.table import OperatorMismatch, bind, reaches
 from tessera.ir.program import program as ir
 
 Calls = list[ir.LibraryCall]
@@ -31,17 +35,23 @@ def fuse(program: ir.Program) -> tuple[ir.Program, dict[str, int]]:
     if len(calls) != len(program.steps):
         return program, {}
     counts: dict[str, int] = {}
+    calls = _without_unread(calls, program.buffers)
     for pattern in PATTERNS:
         calls, count = _apply(pattern, calls, program.buffers)
         counts[pattern.name] = counts.get(pattern.name, 0) + count
+    calls, counts["attention written out"] = _apply_groups(find_attention, calls, program.buffers)
+    calls, counts["latent attention"] = _apply_groups(find_latent, calls, program.buffers)
+    calls, counts["widened product"] = _apply_groups(find_widened, calls, program.buffers)
+    calls, counts["experts"] = _apply_groups(find_experts, calls, program.buffers)
     causal = find_causal(ValueFlow(calls, program.buffers))
     counts["causal mask"] = len(causal)
     calls = [causal.get(at, call) for at, call in enumerate(calls)]
     if causal:
         calls = _without_unread(calls, program.buffers)
-    calls, counts["experts"] = _apply_experts(calls, program.buffers)
+    calls, counts["copy of a result"] = _apply_groups(find_copies, calls, program.buffers)
     for twins in TWINS:
         calls, counts[twins.name] = _join(twins, calls, program.buffers)
+    calls, counts["one kernel"] = _apply_kernels(calls, program.buffers)
     steps = tuple(replace(call, id=ir.LaunchId(at)) for at, call in enumerate(calls))
     made = replace(program, steps=steps)
     return _without_unused(made), {name: count for name, count in counts.items() if count}
@@ -65,15 +75,30 @@ def _apply(
     return _replaced(calls, taken, new), len(new)
 
 
-def _apply_experts(calls: Calls, buffers: Sequence[ir.Buffer]) -> tuple[Calls, int]:
+def _apply_groups(
+    find: Callable[[ValueFlow], Iterator[tuple[list[int], ir.LibraryCall]]],
+    calls: Calls,
+    buffers: Sequence[ir.Buffer],
+) -> tuple[Calls, int]:
+    """Replace groups, each at the place of its last call."""
     flow = ValueFlow(calls, buffers)
     taken: set[int] = set()
     new: dict[int, ir.LibraryCall] = {}
-    for group, made in find_experts(flow):
+    for group, made in find(flow):
         target = group[-1]
         if not taken & set(group) and _is_sound(flow, group, made, target):
             taken |= set(group)
             new[target] = made
+    return _replaced(calls, taken, new), len(new)
+
+
+def _apply_kernels(calls: Calls, buffers: Sequence[ir.Buffer]) -> tuple[Calls, int]:
+    flow = ValueFlow(calls, buffers)
+    taken: set[int] = set()
+    new: dict[int, ir.LibraryCall] = {}
+    for group, made, target in Kernels(flow).find():
+        taken |= set(group)
+        new[target] = made
     return _replaced(calls, taken, new), len(new)
 
 
@@ -119,8 +144,9 @@ def _is_sound(flow: ValueFlow, group: list[int], made: ir.LibraryCall, target: i
         for value in flow.written(at):
             if value[0] not in kept and not flow.is_private(value, own):
                 return False
-        for value in flow.reads[at]:
-            if value[1] not in own and value[0] not in read:
+        used, _ = reaches(flow.calls[at])
+        for value, reach in zip(flow.reads[at], used, strict=True):
+            if value[1] not in own and value[0] not in read and reach is not Reach.NONE:
                 return False
     return flow.is_movable(group, target) and _is_held(made)
 
@@ -190,31 +216,57 @@ def find_causal(flow: ValueFlow) -> dict[int, ir.LibraryCall]:
     """The calls that are causal attention with a mask, by place, without their masks."""
     causal = {}
     for at, call in enumerate(flow.calls):
-        if call.operator != ATTENTION or len(call.reads) != 4:
+        if call.operator not in (ATTENTION, "tessera::attention") or not _has_mask(call):
             continue
         length, context = call.reads[0].shape[-2:][0], call.reads[1].shape[-2:][0]
         if length == context > 1 and _is_triangle(flow, flow.reads[at][3], length):
             attributes = dict(call.attributes) | {"is_causal": True}
-            causal[at] = replace(call, reads=call.reads[:3], attributes=tuple(attributes.items()))
+            if len(call.reads) > 4:
+                attributes["attn_mask"] = None
+            reads = (*call.reads[:3], *call.reads[4:])
+            causal[at] = replace(call, reads=reads, attributes=tuple(attributes.items()))
     return causal
 
 
+def _has_mask(call: ir.LibraryCall) -> bool:
+    return len(call.reads) > 3 and dict(call.attributes).get("attn_mask", True) is not None
+
+
 def _is_triangle(flow: ValueFlow, mask: Value, length: int) -> bool:
-    """Whether a value is `place of the key <= place of the query`, for `length` keys and
-    queries."""
+    """Whether a value is `place of the key <= place of the query`, for `length` keys and queries,
+    or numbers to add that say the same."""
     writer = flow.calls[mask[1]] if mask[1] != OUTSIDE else None
-    if writer is None or writer.operator not in _AT_MOST or len(writer.reads) != 2:
+    if writer is None:
+        return False
+    values = flow.reads[mask[1]]
+    if writer.operator == "aten::where.self" and len(values) == 3:
+        lowest = _constant(flow, values[2])
+        is_added = _constant(flow, values[1]) == 0 and lowest is not None and lowest < -1e4
+        return is_added and _is_triangle(flow, values[0], length)
+    if writer.operator not in _AT_MOST or len(values) != 2:
         return False
     keys, queries = _AT_MOST[writer.operator]
     along_keys = writer.reads[keys].shape[-2:] == (1, length)
     along_queries = writer.reads[queries].shape[-2:] == (length, 1)
-    values = flow.reads[mask[1]]
     return (
         along_keys
         and along_queries
         and _counts(flow, values[keys], length, moved=False)
         and _counts(flow, values[queries], length, moved=True)
     )
+
+
+def _constant(flow: ValueFlow, value: Value) -> float | None:
+    """The number that a value is filled with."""
+    call = flow.calls[value[1]] if value[1] != OUTSIDE else None
+    if call is None or call.reads:
+        return None
+    if call.operator == "aten::zeros":
+        return 0.0
+    number = dict(call.attributes).get(
+        "s" if call.operator == "aten::scalar_tensor" else "fill_value"
+    )
+    return float(number) if isinstance(number, int | float) else None
 
 
 def _counts(flow: ValueFlow, value: Value, length: int, *, moved: bool) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
 
 from tessera.driver.trace.patterns.flow import OUTSIDE
 from tessera.driver.trace.patterns.match import Match
@@ -35,96 +34,6 @@ def _call(
 
 def _attribute(call: ir.LibraryCall, name: str) -> ir.AttributeValue:
     return dict(call.attributes).get(name)
-
-
-def plain(operator: str, reads: str, writes: str, eps: str = "") -> Maker:
-    """A call with operands by their names in the pattern; `eps` names the line that adds it."""
-
-    def make(match: Match) -> ir.LibraryCall | None:
-        given = [match.operands[name] for name in reads.split() if name in match.operands]
-        named = [match.operands[name] for name in writes.split()]
-        if not eps:
-            return _call(operator, given, named)
-        number = _attribute(match.calls[eps], "other")
-        return _call(operator, given, named, eps=number) if isinstance(number, float) else None
-
-    return make
-
-
-def squared(make: Maker) -> Maker:
-    """A maker that applies only if the power is two and the mean is over the last dimension."""
-
-    def checked(match: Match) -> ir.LibraryCall | None:
-        if _attribute(match.calls["p"], "exponent") != 2:
-            return None
-        return make(match) if _attribute(match.calls["m"], "dim") == (-1,) else None
-
-    return checked
-
-
-def added_layer_norm(match: Match) -> ir.LibraryCall | None:
-    """A sum and its layer norm; means and deviations are left out if they are never read."""
-    norm = match.calls["o"]
-    reads = [match.operands[name] for name in ("x", "r", "w", "b") if name in match.operands]
-    eps = _attribute(norm, "eps")
-    writes = (norm.writes[0], match.operands["s"])
-    return _call("tessera::add_layer_norm", reads, writes, eps=eps)
-
-
-def gated(match: Match) -> ir.LibraryCall | None:
-    """A gated activation: the activation, by its name, of one half times the other half."""
-    kind = match.calls["s"].operator.removeprefix("aten::")
-    if kind == "gelu" and _attribute(match.calls["s"], "approximate") == "tanh":
-        kind = "gelu_tanh"
-    reads = (match.operands["g"], match.operands["u"])
-    return _call("tessera::gated", reads, (match.operands["o"],), activation=kind)
-
-
-def rotary(match: Match) -> ir.LibraryCall | None:
-    """A rotary embedding: the first part of the concatenation is the second half, negated."""
-    joined, half = match.calls["j"], match.calls["n"].reads[0]
-    whole = match.operands["x"]
-    size = whole.shape[-1] if whole.shape else 0
-    first = joined.reads[1] if len(joined.reads) == 2 else None
-    is_half = first is not None and first.shape[-1:] == half.shape[-1:] == (size // 2,)
-    ahead = half.pointer.offset - first.pointer.offset if first is not None else 0
-    if not is_half or size % 2 or ahead != size // 2 * whole.dtype.bytes:
-        return None
-    reads = (match.operands["c"], match.operands["s"], whole)
-    return _call("tessera::rotary", reads, (match.operands["o"],))
-
-
-def written_out(match: Match) -> ir.LibraryCall | None:
-    """Two products with a softmax between: one attention over as many batches as heads."""
-    query, key, value, made = (match.operands[name] for name in ("q", "k", "v", "o"))
-    scaled = match.calls.get("d")
-    scale: ir.AttributeValue = 1.0
-    if scaled is not None:
-        scale = _attribute(scaled, "other")
-        if not isinstance(scale, int | float) or not scale:
-            return None
-        scale = 1.0 / scale if "div" in scaled.operator else float(scale)
-    if _attribute(match.calls["p"], "dim") not in (-1, len(match.calls["p"].reads[0].shape) - 1):
-        return None
-    strides = key.element_strides()
-    turned = replace(
-        key, shape=(key.shape[0], key.shape[2], key.shape[1]), strides=(strides[0], *strides[:0:-1])
-    )
-    reads = [_as_heads(part) for part in (query, turned, value)]
-    if "mask" not in match.operands:
-        return _call(ATTENTION, reads, (_as_heads(made),), scale=scale)
-    scores = match.calls["a"].writes[0].shape
-    if len(scores) != 4:
-        return None
-    # The products have the heads of all sequences in one dimension, the mask does not.
-    reads = [_split_heads(part, scores[0]) for part in reads]
-    made = _split_heads(_as_heads(made), scores[0])
-    return _call(ATTENTION, (*reads, match.operands["mask"]), (made,), scale=scale)
-
-
-def _as_heads(operand: ir.Operand) -> ir.Operand:
-    """The operand with its batches as heads of one sequence."""
-    return replace(operand, shape=(1, *operand.shape), strides=(0, *operand.element_strides()))
 
 
 def _split_heads(operand: ir.Operand, batch: int) -> ir.Operand:
@@ -215,18 +124,10 @@ def merged(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
     return _call("tessera::merged_linear", reads, writes, biased=biased)
 
 
-def rotated(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
-    """Rotary embeddings of several tensors by one table."""
-    reads = [*calls[0].reads[:2], *(call.reads[2] for call in calls)]
-    return _call("tessera::rotary", reads, [call.writes[0] for call in calls])
-
-
 def cached(calls: Sequence[ir.LibraryCall]) -> ir.LibraryCall | None:
     """Writes of keys and values to their caches; `index_copy_` reads its target, index and
     source."""
     key, value = calls
-    if prod(key.reads[0].shape) != prod(value.reads[0].shape):
-        return None
     reads = (key.reads[0], value.reads[0], key.reads[1], key.reads[2], value.reads[2])
     dim = _attribute(key, "dim")
     return _call("tessera::cache_write", reads, (key.writes[0], value.writes[0]), dim=dim)
