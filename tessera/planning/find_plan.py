@@ -95,7 +95,7 @@ def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
             continue  # fewer slots come before parts
         if divider is not None and not beside_whole.leaves_nothing(setting, attempt, made):
             watch.tell(DIVIDING)
-            divided = divider.plans(attempt, watch)
+            divided = divider.plans(attempt, watch, made)
             made, choice = beside_whole.with_divided(setting, made, choice, divided)
         if choice is None:
             continue

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import (
     AreaKind,
     Await,
@@ -34,6 +33,7 @@ from tessera.ir.plan.launch_program import (
     Send,
 )
 from tessera.ir.program.program import Program
+from tests.helpers.regions import region_intervals
 
 Where = tuple[str, object]
 """A device, and an area of it or a variable."""

@@ -18,7 +18,6 @@ import numpy as np
 
 from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
@@ -37,6 +36,7 @@ from tessera.ir.plan.launch_program import (
     Send,
 )
 from tessera.ir.program.program import Buffer, Program, Role
+from tests.helpers.regions import region_intervals
 
 Values = np.ndarray
 Result = dict[tuple[object, ...], list[int]]

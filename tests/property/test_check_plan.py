@@ -18,7 +18,6 @@ import pytest
 
 from tessera.ir.graph.access import AccessKind, Certainty, Pin
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import region_intervals
 from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_replica
@@ -30,6 +29,7 @@ from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
 from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
+from tests.helpers.regions import region_intervals
 from tests.helpers.share import least, share
 
 # Changes that no run can survive, whatever the program.

@@ -11,8 +11,6 @@ The pieces of an `Affine` are sorted by offset. An `Interval` is one contiguous 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tessera.diagnostics import Span
@@ -34,13 +32,6 @@ class Descriptor:
     offset: int
     width: int
     dimensions: tuple[Dimension, ...] = ()
-
-    def intervals(self) -> Iterator[tuple[int, int]]:
-        """Start and end of every run of bytes, outermost dimension first."""
-        ranges = [[d.stride * i for i in range(d.count)] for d in self.dimensions]
-        for steps in itertools.product(*ranges):
-            start = self.offset + sum(steps)
-            yield start, start + self.width
 
     @property
     def end(self) -> int:
@@ -81,17 +72,6 @@ class Unknown:
 
 
 Region = Affine | Interval | WholeBuffer | Unknown
-
-
-def region_intervals(region: Region, size: int) -> list[tuple[int, int]]:
-    """The byte ranges of a region in a buffer of `size` bytes; they may overlap."""
-    match region:
-        case Affine():
-            return [pair for piece in region.pieces for pair in piece.intervals()]
-        case Interval():
-            return [(region.start, region.end)]
-        case WholeBuffer() | Unknown():
-            return [(0, size)]
 
 
 def region_text(region: Region) -> str:

@@ -9,15 +9,17 @@ Source: the strides of `ir.program.program.Operand`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from tessera.diagnostics import Span
 from tessera.ir.arrays import Ranges
 from tessera.ir.graph.access import Access, AccessKind, AddressClass, Certainty
-from tessera.ir.graph.region import Interval
+from tessera.ir.graph.region import Interval, Region
 from tessera.ir.program import program as ir
-from tessera.ir.program.program import Operand
+from tessera.ir.program.program import BufferId, Operand, Pointer
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import may_region, must_region
 
@@ -66,10 +68,10 @@ def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
     uses = [(AccessKind.READ, *use) for use in zip(step.reads, read, strict=True)]
     uses += [(AccessKind.WRITE, *use) for use in zip(step.writes, written, strict=True)]
     for kind, operand, reach in uses:
-        ranges = operand_bytes(operand)
-        if len(ranges) and reach is not Reach.NONE:
-            whole = may_region(ranges)
-            is_sure = reach is Reach.WHOLE and must_region(ranges) == whole
+        if 0 not in operand.shape and reach is not Reach.NONE:
+            anywhere = Pointer(BufferId(0), operand.pointer.offset)
+            whole, is_exact = _region_of(replace(operand, pointer=anywhere))
+            is_sure = reach is Reach.WHOLE and is_exact
             yield Access(
                 buffer=operand.pointer.buffer,
                 kind=kind,
@@ -82,6 +84,15 @@ def library_accesses(step: ir.LibraryCall) -> Iterator[Access]:
 
 
 _MOST = 1 << 20
+_MOST_KNOWN = 4096
+
+
+@lru_cache(maxsize=_MOST_KNOWN)
+def _region_of(operand: Operand) -> tuple[Region, bool]:
+    """The region of an operand, and whether it has just these bytes; equal layers share it."""
+    ranges = operand_bytes(operand)
+    whole = may_region(ranges)
+    return whole, must_region(ranges) == whole
 
 
 def operand_bytes(operand: Operand) -> Ranges:

@@ -1,7 +1,7 @@
 """Which steps can be cut into parts, along which axis and where, and why not.
 
 In: a program. Out: `LegalCuts`: for each step the axes along which it can be cut, or the reasons.
-`why_not` finders a concrete cut, `for_every_arch` adds the cuts of architectures with other grids.
+`why_not` judges a concrete cut, `for_every_arch` adds the cuts of architectures with other grids.
 
 A cut is legal if its parts do the same on several devices as the whole step on one. For a launch,
 the regions of its ranges of CTAs must show that no two parts may write the same byte, and that no
@@ -94,7 +94,7 @@ class LegalCuts:
     @classmethod
     def compute(cls, program: ir.Program, facts: Facts) -> Self:
         """Find the cuts of each step; launches that differ only in their buffers share them."""
-        finder = _CutFinder(program, facts.get(AccessRegions), facts.get(PartRegions))
+        finder = CutFinder.of(facts, program)
         known: dict[int, StepCuts] = {}
         steps: list[StepCuts] = []
         for work, step in zip(program.work(), finder.steps, strict=True):
@@ -110,7 +110,7 @@ class LegalCuts:
 
 def cuts_of(manager: AnalysisManager, steps: Iterable[int]) -> tuple[StepCuts, ...]:
     """The legal cuts of some steps, without those of the others."""
-    finder = _CutFinder(manager.program, manager.get(AccessRegions), manager.get(PartRegions))
+    finder = CutFinder.of(manager, manager.program)
     return tuple(finder.cuts(finder.work[step]) for step in steps)
 
 
@@ -119,7 +119,7 @@ def why_not(manager: AnalysisManager, *cuts: Cut) -> Wording | None:
 
     `cuts` are those of one step: one, and one for each architecture with a grid of its own.
     """
-    finder = _CutFinder(manager.program, manager.get(AccessRegions), manager.get(PartRegions))
+    finder = CutFinder.of(manager, manager.program)
     reason = finder.why_not(cuts)
     if reason is None:
         return None
@@ -130,8 +130,7 @@ def why_not(manager: AnalysisManager, *cuts: Cut) -> Wording | None:
 def for_every_arch(manager: AnalysisManager, cut: Cut) -> tuple[Cut, ...] | Wording:
     """A cut of a launch's own grid, and those of the architectures with another grid whose parts
     write the same bytes; or why there is none."""
-    finder = _CutFinder(manager.program, manager.get(AccessRegions), manager.get(PartRegions))
-    return finder.for_every_arch(cut)
+    return CutFinder.of(manager, manager.program).for_every_arch(cut)
 
 
 def cut_text(cut: Cut) -> str:
@@ -139,7 +138,7 @@ def cut_text(cut: Cut) -> str:
     return f"{cut.axis}=" + ":".join(map(str, cut.edges))
 
 
-def _nearest(manager: AnalysisManager, finder: _CutFinder, cut: Cut) -> str | None:
+def _nearest(manager: AnalysisManager, finder: CutFinder, cut: Cut) -> str | None:
     """The legal cut with edges nearest to those of a cut, of as many parts."""
     known = manager.get(LegalCuts).steps
     if not 0 <= cut.step < len(known):
@@ -162,8 +161,13 @@ def _nearest(manager: AnalysisManager, finder: _CutFinder, cut: Cut) -> str | No
 # --- one step ------------------------------------------------------------------------------
 
 
-class _CutFinder:
+class CutFinder:
     """Finds and judges cuts of the steps of one program."""
+
+    @classmethod
+    def of(cls, facts: Facts | AnalysisManager, program: ir.Program) -> CutFinder:
+        """The finder with what is known of a program."""
+        return cls(program, facts.get(AccessRegions), facts.get(PartRegions))
 
     def __init__(self, program: ir.Program, whole: AccessRegions, parts: PartRegions) -> None:
         self.program = program

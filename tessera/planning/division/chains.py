@@ -18,8 +18,8 @@ from math import gcd
 import networkx
 
 from tessera.ir.plan.division import Cut, Division, Twin
-from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Program, Role, Work
-from tessera.passes.division.legal_cuts import for_every_arch, why_not
+from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Role, Work
+from tessera.passes.division.legal_cuts import CutFinder
 from tessera.planning.division.choose_ways import joined_steps, part_line
 from tessera.planning.division.ways import StepWay, TraceWays, divided_buffers
 from tessera.wording import Wording
@@ -64,9 +64,10 @@ def find_classes(divided: Sequence[DividedWays], devices: int) -> list[ShareClas
             for first, second in joined_steps(own.trace, own.ways)
         )
     graph.add_edges_from(_kept_together(divided))
+    work = [tuple(own.trace.program.work()) for own in divided]
     by_kind: dict[object, list[tuple[StepKey, ...]]] = {}
     for chain in sorted(map(sorted, networkx.connected_components(graph))):
-        kind = tuple((trace, _kind(divided[trace], step)) for trace, step in chain)
+        kind = tuple((n, _kind(divided[n], step, work[n][step])) for n, step in chain)
         by_kind.setdefault(kind, []).append(tuple(chain))
     return [_share_class(divided, chains, devices) for chains in by_kind.values()]
 
@@ -82,14 +83,9 @@ def _kept_together(divided: Sequence[DividedWays]) -> Iterator[tuple[StepKey, St
                 yield first.setdefault(key, (number, step)), (number, step)
 
 
-def _kind(own: DividedWays, step: int) -> object:
+def _kind(own: DividedWays, step: int, work: Work) -> object:
     """What makes steps alike: their work without its buffers, the axis, and the times."""
-    way = own.ways[step]
-    return _shape(_work(own.trace.program)[step]), way.axis, own.trace.steps[step].ns
-
-
-def _work(program: Program) -> tuple[Work, ...]:
-    return tuple(program.work())
+    return _shape(work), own.ways[step].axis, own.trace.steps[step].ns
 
 
 def _shape(work: Work) -> object:
@@ -153,6 +149,7 @@ def division_of(
         for trace, step in chain
         if trace == number
     }
+    finder = CutFinder.of(own.trace.manager, own.trace.program)
     cuts: list[Cut] = []
     twins: list[Twin] = []
     places: list[int] = []
@@ -166,8 +163,8 @@ def division_of(
                 edges.append(edges[-1] + units * size)
             if len(mine) > 1:
                 cut = Cut(step=step, axis=way.axis.axis, edges=tuple(edges))
-                every = for_every_arch(own.trace.manager, cut)
-                if isinstance(every, Wording) or why_not(own.trace.manager, *every) is not None:
+                every = finder.for_every_arch(cut)
+                if isinstance(every, Wording) or finder.why_not(every) is not None:
                     return None
                 cuts += every
             places += [device for device, _ in mine]
@@ -205,3 +202,21 @@ def whole_bytes(divided: Sequence[DividedWays], devices: Sequence[int], lanes: i
                         known = kept[at].get(buffer.name, 0)
                         kept[at][buffer.name] = max(known, (end - start) * copies)
     return [sum(own.values()) for own in kept]
+
+
+def least_bytes(traces: Sequence[TraceWays], lanes: int) -> int:
+    """The bytes of weights and states that all devices together hold at least, in any way."""
+    least: dict[str, int] = {}
+    for trace in traces:
+        for step in trace.steps:
+            ways = [{**_hulls(way), **divided_buffers(way)} for way in step.ways]
+            for index in ways[0]:
+                buffer = trace.program.buffers[index]
+                copies = lanes if buffer.role is Role.STATE else 1
+                own = min(way.get(index, 0) for way in ways) * copies
+                least[buffer.name] = max(least.get(buffer.name, 0), own)
+    return sum(least.values())
+
+
+def _hulls(way: StepWay) -> dict[int, int]:
+    return {index: end - start for index, (start, end) in way.sides[0].kept}

@@ -104,14 +104,24 @@ class _Came:
     before: _Came | None
 
 
+@dataclass(frozen=True, slots=True)
+class ChosenWays:
+    """A way for each step, and the time of a request."""
+
+    ways: tuple[StepWay, ...]
+    ns: float
+
+
 def choose_ways(
     trace: TraceWays, speeds: Speeds, *, barred: Collection[int] = (), is_compact: bool = False
-) -> tuple[StepWay, ...] | None:
+) -> ChosenWays | None:
     """A way for each step; those in `barred` are not cut. None if some step has no way.
 
     `is_compact`: no parts of which each would hold all of a large weight or state.
     """
-    last = last_uses(trace.steps)
+    ends: dict[int, list[int]] = {}
+    for buffer, end in last_uses(trace.steps).items():
+        ends.setdefault(end, []).append(buffer)
     beam = [_Reached(0.0, _first_held(trace), None)]
     for number, step in enumerate(trace.steps):
         reached: dict[object, _Reached] = {}
@@ -122,18 +132,39 @@ def choose_ways(
             and not (way.axis is not None and number in barred)
             and not (is_compact and _repeats_bytes(way))
         ]
-        ended = [buffer for buffer, end in last.items() if end == number]
+        effects = [_WayEffects(trace, way, speeds) for way, _ in priced]
         for state in beam:
-            for way, ns in priced:
-                held, missing = moved(trace, state.held, way)
-                total = state.ns + ns + speeds.exchanged_ns(missing)
-                for buffer in ended:
+            for (way, ns), effect in zip(priced, effects, strict=True):
+                held, exchanged_ns = effect.on(state.held)
+                total = state.ns + ns + exchanged_ns
+                for buffer in ends.get(number, ()):
                     held.pop(buffer, None)
                 key = frozenset(held.items())
                 if key not in reached or total < reached[key].ns:
                     reached[key] = _Reached(total, held, _Came(way, state.came))
         beam = sorted(reached.values(), key=lambda state: state.ns)[:_BEAM]
-    return _ways_of(beam[0].came) if beam else None
+    return ChosenWays(_ways_of(beam[0].came), beam[0].ns) if beam else None
+
+
+class _WayEffects:
+    """What a way does to the bytes that sides hold; states that agree on its buffers share it."""
+
+    __slots__ = ("_buffers", "_known", "_speeds", "_trace", "_way")
+
+    def __init__(self, trace: TraceWays, way: StepWay, speeds: Speeds) -> None:
+        self._trace, self._way, self._speeds = trace, way, speeds
+        touches = [touch for touch in way.sides if touch is not None]
+        self._buffers = list({b for own in touches for b, _ in (*own.needs, *own.writes)})
+        self._known: dict[tuple[Sides | None, ...], tuple[dict[int, Sides], float]] = {}
+
+    def on(self, held: dict[int, Sides]) -> tuple[dict[int, Sides], float]:
+        """The bytes that each side holds after the step, and the time of the exchange before it."""
+        key = tuple([held.get(buffer) for buffer in self._buffers])
+        effect = self._known.get(key)
+        if effect is None:
+            changed, missing = _changes(self._trace, held, self._way)
+            effect = self._known[key] = changed, self._speeds.exchanged_ns(missing)
+        return {**held, **effect[0]}, effect[1]
 
 
 def _own_ns(step: StepWays, way: StepWay, speeds: Speeds) -> float | None:
@@ -163,13 +194,21 @@ def moved(
     trace: TraceWays, before: dict[int, Sides], way: StepWay
 ) -> tuple[dict[int, Sides], tuple[int, int]]:
     """The bytes that each side holds after a step, and those that it lacked before it."""
-    held = dict(before)
+    changed, missing = _changes(trace, before, way)
+    return {**before, **changed}, missing
+
+
+def _changes(
+    trace: TraceWays, before: dict[int, Sides], way: StepWay
+) -> tuple[dict[int, Sides], tuple[int, int]]:
+    """The buffers of which sides hold other bytes after a step, and the bytes lacked before it."""
+    held: dict[int, Sides] = {}
     missing = [0, 0]
     for side, touch in enumerate(way.sides):
         if touch is None:
             continue
         for buffer, mask in touch.needs:
-            own = held.get(buffer, (0, 0))
+            own = held.get(buffer) or before.get(buffer, (0, 0))
             lacked = mask & ~own[side]
             if lacked & own[1 - side]:
                 missing[side] += _bytes(trace.sizes[buffer], lacked & own[1 - side])
@@ -177,7 +216,7 @@ def moved(
                 held[buffer] = _with(own, side, own[side] | mask)
     written = [dict(touch.writes) if touch is not None else {} for touch in way.sides]
     for buffer in dict.fromkeys((*written[0], *written[1])):
-        own = held.get(buffer, (0, 0))
+        own = held.get(buffer) or before.get(buffer, (0, 0))
         first, second = (written[side].get(buffer, 0) for side in (0, 1))
         held[buffer] = (
             (own[0] | first) & ~(second & ~first),

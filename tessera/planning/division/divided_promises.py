@@ -10,6 +10,7 @@ in it, and so are weights and states of which no device has to hold more than it
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,11 +25,12 @@ from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.divide import divide
 from tessera.planning.bound.class_model import class_bound
 from tessera.planning.division.proposals import (
+    GroupWays,
     Shares,
     equal_on_equal_cards,
     find_proposals,
 )
-from tessera.planning.division.ways import StepWays, TraceWays, find_ways
+from tessera.planning.division.ways import StepWays, find_ways
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.given.setting_problem import build_problem, is_short, packed_slot_bytes
@@ -41,6 +43,7 @@ from tessera.planning.search.plans import subset_problems
 from tessera.planning.search.strategies import PARTS, TENSOR, Strategy
 
 _MOST_SIMULATED = 2
+_LARGE_STEPS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +60,26 @@ class Divider:
     def __init__(self, setting: PlanSetting) -> None:
         self.setting = setting
         self._estimates: dict[int, Costs] = {}
-        self._traces: list[TraceWays] | None = None
+        self._ways: GroupWays | None = None
 
     @property
-    def traces(self) -> list[TraceWays]:
-        """The ways to do each step of each trace."""
-        if self._traces is None:
-            self._traces = [
+    def ways(self) -> GroupWays:
+        """The ways to do each step of each trace, and those that suit groups of devices."""
+        if self._ways is None:
+            traces = [
                 find_ways(trace.manager, trace.graph, costs, partial(self.priced, number))
                 for number, (trace, costs) in enumerate(
                     zip(self.setting.traces, self.setting.costs, strict=True)
                 )
             ]
-        return self._traces
+            self._ways = GroupWays(traces, [t.planned.share for t in self.setting.traces])
+        return self._ways
 
-    def plans(self, attempt: Attempt, watch: Watch) -> DividedPlans:
+    def plans(self, attempt: Attempt, watch: Watch, whole: Sequence[Promise] = ()) -> DividedPlans:
         """The divided plans for the slots of an attempt; of the form that the user asks for.
 
-        Once the watch is over, only such a form is made.
+        Once the watch is over, only such a form is made. Of large traces, only plans that may beat
+        those of `whole` steps.
         """
         slots, lanes = attempt.slots, attempt.lanes
         objective, form = self.setting.options.aim, self.setting.options.form
@@ -82,10 +87,13 @@ class Divider:
             (PARTS, None, _MOST_SIMULATED),
             (TENSOR, equal_on_equal_cards(self.setting.machine), 1),
         ]
-        made = []
+        made, below = [], INFINITY
+        steps = sum(len(costs.steps) for costs in self.setting.costs)
+        if form is None and steps > _LARGE_STEPS and _is_timed(objective):
+            below = min((own.chosen.value(objective) for own in whole), default=INFINITY)
         for strategy, fixed, most in wanted:
             if form == strategy or (form is None and not watch.stopped()):
-                made += self.promised(strategy, slots, lanes, objective, fixed, most)
+                made += self.promised(strategy, slots, lanes, objective, fixed, most, below)
         if not made and form == PARTS:
             made = self.promised(PARTS, slots, lanes, objective, None, 1, is_eager=True)
         return DividedPlans(tuple(made), self.bound(slots, lanes, objective))
@@ -98,25 +106,31 @@ class Divider:
         objective: Objective,
         fixed: Shares | None,
         most: int,
+        below: float = INFINITY,
         *,
         is_eager: bool = False,
     ) -> list[Promise]:
-        """Promises with the best shares, or with fixed ones; `most` of them, best first."""
+        """Promises with the best shares, or with fixed ones; `most` of them, best first.
+
+        None is made whose estimate is not `below` a value, or that of a promise made before.
+        """
         setting, made = self.setting, list[Promise]()
         may_be_fewer = setting.options.slots is None and is_short(setting, slots, lanes)
         for count in dict.fromkeys((slots, 1) if may_be_fewer else (slots,)):
             own_lanes = lanes if count == slots else setting.options.sequences or count
             proposals = find_proposals(
-                self.traces,
-                [trace.planned.share for trace in setting.traces],
+                self.ways,
                 setting.machine,
                 is_rate=objective.is_rate and count > 1,  # else requests follow one another
                 lanes=own_lanes,
                 slot_bytes=packed_slot_bytes(setting) * count,
                 fixed=fixed,
                 is_eager=is_eager,
+                below=below,
             )
-            for proposal in proposals[:most]:
+            for proposal in itertools.islice(proposals, most):
+                if proposal.least_ns >= below:
+                    continue
                 divided = self.divided(proposal.divisions)
                 planning = build_problem(divided, count, own_lanes, is_placed=True)
                 parts = tuple((placement, 1.0) for placement in proposal.replicas)
@@ -124,6 +138,8 @@ class Divider:
                 if candidate.period_ns < INFINITY:
                     attempt = Attempt(slots=count, lanes=own_lanes, planning=planning)
                     made.append(_with_memory(promise(divided, attempt, candidate, objective)))
+                    if _is_timed(objective):
+                        below = min(below, made[-1].chosen.value(objective))
         return sorted(made, key=lambda promised: promised.chosen.value(objective))
 
     def divided(self, divisions: Sequence[Division]) -> PlanSetting:
@@ -173,7 +189,7 @@ class Divider:
         """A bound on all plans: each step at its least time per share, on any devices."""
         problem = build_problem(self.setting, slots, lanes).problem
         single = problem if problem.detail is None else problem.detail.problem
-        steps = [step for trace in self.traces for step in trace.steps]
+        steps = [step for trace in self.ways.traces for step in trace.steps]
         devices = range(len(single.devices))
         shared = replace(
             single,
@@ -190,6 +206,11 @@ class Divider:
                 usd_per_request=figures.get(Figure.MONEY, 0.0),
             )
         )
+
+
+def _is_timed(objective: Objective) -> bool:
+    """Whether the value of a plan is a time, as estimates are."""
+    return objective.is_rate or objective.is_of_one_request
 
 
 def _with_memory(made: Promise) -> Promise:

@@ -12,8 +12,9 @@ planner: equal on equal cards, say.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from tessera.ir.plan.division import Division
 from tessera.ir.plan.machine import Machine
@@ -22,6 +23,7 @@ from tessera.planning.division.chains import (
     ShareClass,
     division_of,
     find_classes,
+    least_bytes,
     whole_bytes,
     whole_ns,
 )
@@ -38,12 +40,12 @@ _MOST_GROUPS = 24
 class Proposal:
     """A division of each trace, and the devices of its steps in every replica.
 
-    `ns` estimates a request, or the time of the busiest device per request of the plan.
+    `least_ns` estimates the period, or the request if they follow one another, if no request waits.
     """
 
     divisions: tuple[Division, ...]
     replicas: tuple[tuple[int, ...], ...]
-    ns: float
+    least_ns: float
 
 
 Shares = Callable[[Sequence[int]], Sequence[float] | None]
@@ -61,8 +63,7 @@ def equal_on_equal_cards(machine: Machine) -> Shares:
 
 
 def find_proposals(
-    traces: Sequence[TraceWays],
-    rates: Sequence[float],
+    ways: GroupWays,
     machine: Machine,
     *,
     is_rate: bool,
@@ -70,30 +71,38 @@ def find_proposals(
     slot_bytes: int,
     fixed: Shares | None = None,
     is_eager: bool = False,
-) -> list[Proposal]:
+    below: float = inf,
+) -> Iterator[Proposal]:
     """The proposals for all groups of devices, the shortest estimate first.
 
-    With `fixed` shares or `is_eager`, whatever can be cut is cut.
+    With `fixed` shares or `is_eager`, whatever can be cut is cut. Groups without the memory for
+    weights and states have none, nor have those whose estimate is not `below` a time.
     """
-    proposals = []
+    sketches = []
+    least = least_bytes(ways.traces, lanes)
     for group, *copies in groups_of(machine, deals=is_rate):
-        speeds = speeds_of(traces, machine, group)
+        if least > sum(_room(machine, device) - slot_bytes for device in group):
+            continue
+        speeds = speeds_of(ways.traces, machine, group)
         if speeds is None or (fixed is not None and fixed(speeds.devices) is None):
             continue
         speeds = replace(speeds, is_eager=is_eager or fixed is not None)
-        proposal = _propose(
-            traces,
-            rates,
+        sketch = _sketch(
+            ways,
             machine,
             speeds,
             is_rate=is_rate,
             lanes=lanes,
             slot_bytes=slot_bytes,
             fixed=fixed,
+            below=below * (1 + len(copies)),
         )
-        if proposal is not None:
-            proposals.append(_with_copies(proposal, group, copies) if copies else proposal)
-    return sorted(proposals, key=lambda proposal: proposal.ns)
+        if sketch is not None:
+            places = [dict(zip(group, copy, strict=True)) for copy in (group, *copies)]
+            sketches.append((sketch.ns / len(places), sketch, places))
+    for _, sketch, places in sorted(sketches, key=lambda entry: entry[0]):
+        if (proposal := _proposal(sketch, places)) is not None:
+            yield proposal
 
 
 Group = tuple[int, ...]
@@ -131,15 +140,6 @@ def _share_of(kind: Sequence[int], number: int, at: int) -> Sequence[int]:
     return kind[at * size : (at + 1) * size]
 
 
-def _with_copies(proposal: Proposal, group: Group, copies: Sequence[Group]) -> Proposal:
-    """The proposal with more replicas, on groups that are like its own."""
-    (places,) = proposal.replicas
-    more = tuple(
-        tuple(dict(zip(group, copy, strict=True))[device] for device in places) for copy in copies
-    )
-    return replace(proposal, replicas=(places, *more), ns=proposal.ns / (1 + len(copies)))
-
-
 def _counts(most: int) -> list[int]:
     """None, powers of two, and all."""
     return sorted({0, most, *(1 << n for n in range(most.bit_length()) if 1 << n <= most)})
@@ -164,9 +164,24 @@ def speeds_of(traces: Sequence[TraceWays], machine: Machine, group: Sequence[int
     )
 
 
-def _propose(
-    traces: Sequence[TraceWays],
-    rates: Sequence[float],
+def _room(machine: Machine, device: int) -> int:
+    return machine.cards[machine.devices[device].card].memory_bytes - RESERVED_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sketch:
+    """What a group of devices would do, with estimates; `taxed_ns` with the time of exchanges."""
+
+    divided: Sequence[DividedWays]
+    classes: Sequence[ShareClass]
+    counts: Counts
+    devices: Sequence[int]
+    ns: float
+    taxed_ns: float
+
+
+def _sketch(
+    ways: GroupWays,
     machine: Machine,
     speeds: Speeds,
     *,
@@ -174,22 +189,24 @@ def _propose(
     lanes: int,
     slot_bytes: int,
     fixed: Shares | None,
-) -> Proposal | None:
-    """The proposal for a group; if memory is short, one in which devices repeat few bytes, or in
+    below: float,
+) -> _Sketch | None:
+    """The sketch for a group; if memory is short, one in which devices repeat few bytes, or in
     which whatever can be cut is cut."""
     eager = replace(speeds, is_eager=True)
     is_short = False
     for is_compact, own_speeds in ((False, speeds), (True, speeds), (True, eager)):
         if is_compact and not is_short:
             break
-        chosen = _chosen_ways(traces, rates, own_speeds, is_compact=is_compact)
+        chosen = ways.of(own_speeds, is_compact=is_compact)
         if chosen is None:
             continue
-        divided, classes = chosen
+        divided, classes = chosen.divided, chosen.classes
+        if not is_rate and chosen.ns >= below and own_speeds is speeds:
+            return None
         held = whole_bytes(divided, speeds.devices, lanes)
         room = [
-            float(machine.cards[machine.devices[d].card].memory_bytes - RESERVED_BYTES - slot_bytes)
-            - own
+            float(_room(machine, d) - slot_bytes - own)
             for d, own in zip(speeds.devices, held, strict=True)
         ]
         whole = whole_ns(divided, speeds.devices)
@@ -198,54 +215,85 @@ def _propose(
         else:
             counts = _fixed_counts(classes, fixed(speeds.devices) or ())
         if counts is not None:
-            estimate = _estimate(divided, classes, counts, whole, speeds, is_rate=is_rate)
-            return _proposal(divided, classes, counts, speeds.devices, estimate)
+            ns = _estimate(divided, classes, counts, whole, speeds, is_rate=is_rate)
+            others = sum(map(any, zip(*counts, strict=True))) - 1
+            tax = machine.transfer_ns * others if is_rate else 0.0
+            taxed = ns + sum(_taxed(own, tax) for own in divided) if tax else ns
+            sketch = _Sketch(
+                divided=divided,
+                classes=classes,
+                counts=counts,
+                devices=speeds.devices,
+                ns=ns,
+                taxed_ns=taxed,
+            )
+            return sketch if taxed < below else None
         is_short = True
     return None
 
 
-def _proposal(
-    divided: Sequence[DividedWays],
-    classes: Sequence[ShareClass],
-    counts: Counts,
-    devices: Sequence[int],
-    ns: float,
-) -> Proposal | None:
-    """The divisions and devices for these shares; None if a cut is not legal at its edges."""
+def _proposal(sketch: _Sketch, places: Sequence[Mapping[int, int]]) -> Proposal | None:
+    """The divisions, and devices in every replica; None if a cut is not legal at its edges."""
     made = []
-    for number, own in enumerate(divided):
-        if (division := division_of(own, number, classes, counts, devices)) is None:
+    for number, own in enumerate(sketch.divided):
+        division = division_of(own, number, sketch.classes, sketch.counts, sketch.devices)
+        if division is None:
             return None
         made.append(division)
     return Proposal(
         divisions=tuple(division for division, _ in made),
-        replicas=(tuple(device for _, places in made for device in places),),
-        ns=ns,
+        replicas=tuple(
+            tuple(replica[device] for _, devices in made for device in devices)
+            for replica in places
+        ),
+        least_ns=sketch.taxed_ns / len(places),
     )
 
 
-def _chosen_ways(
-    traces: Sequence[TraceWays], rates: Sequence[float], speeds: Speeds, *, is_compact: bool
-) -> tuple[list[DividedWays], list[ShareClass]] | None:
-    """Ways whose chains all have units to deal; None if nothing is cut."""
-    barred: list[set[int]] = [set() for _ in traces]
-    for _ in range(_MOST_ROUNDS):
-        divided = []
-        for trace, rate, own in zip(traces, rates, barred, strict=True):
-            ways = choose_ways(trace, speeds, barred=own, is_compact=is_compact)
-            if ways is None:
-                return None
-            divided.append(DividedWays(trace, ways, rate))
-        classes = find_classes(divided, len(traces[0].steps[0].ns))
-        short = [kind for kind in classes if kind.units < 2]
-        if not short:
-            shared = [_on(kind, speeds.devices) for kind in classes]
-            return (divided, shared) if shared else None
-        for kind in short:
-            for chain in kind.chains:
-                for number, step in chain:
-                    barred[number].add(step)
-    return None
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The ways of a group, its classes, and the time of a request with the best shares."""
+
+    divided: list[DividedWays]
+    classes: list[ShareClass]
+    ns: float
+
+
+class GroupWays:
+    """Ways whose chains all have units to deal, for groups of devices; each is found once."""
+
+    def __init__(self, traces: Sequence[TraceWays], rates: Sequence[float]) -> None:
+        self.traces = traces
+        self._rates = rates
+        self._known: dict[tuple[Speeds, bool], _Chosen | None] = {}
+
+    def of(self, speeds: Speeds, *, is_compact: bool) -> _Chosen | None:
+        """The ways and classes for a group; None if nothing is cut."""
+        key = speeds, is_compact
+        if key not in self._known:
+            self._known[key] = self._choose(speeds, is_compact=is_compact)
+        return self._known[key]
+
+    def _choose(self, speeds: Speeds, *, is_compact: bool) -> _Chosen | None:
+        barred: list[set[int]] = [set() for _ in self.traces]
+        for _ in range(_MOST_ROUNDS):
+            divided, total = [], 0.0
+            for trace, rate, own in zip(self.traces, self._rates, barred, strict=True):
+                chosen = choose_ways(trace, speeds, barred=own, is_compact=is_compact)
+                if chosen is None:
+                    return None
+                divided.append(DividedWays(trace, chosen.ways, rate))
+                total += chosen.ns * rate
+            classes = find_classes(divided, len(self.traces[0].steps[0].ns))
+            short = [kind for kind in classes if kind.units < 2]
+            if not short:
+                shared = [_on(kind, speeds.devices) for kind in classes]
+                return _Chosen(divided, shared, total) if shared else None
+            for kind in short:
+                for chain in kind.chains:
+                    for number, step in chain:
+                        barred[number].add(step)
+        return None
 
 
 def _on(kind: ShareClass, devices: Sequence[int]) -> ShareClass:
@@ -297,9 +345,17 @@ def _estimate(
 
 
 def _exchanges(own: DividedWays, speeds: Speeds) -> float:
+    return sum(map(speeds.exchanged_ns, _missing(own))) * own.rate
+
+
+def _taxed(own: DividedWays, tax_ns: float) -> float:
+    """The time that exchanges take from the first device: it sends to all others, or receives."""
+    return sum(tax_ns * sum(map(bool, lacks)) for lacks in _missing(own)) * own.rate
+
+
+def _missing(own: DividedWays) -> Iterator[tuple[int, int]]:
+    """The bytes that each side lacks before each step."""
     held: dict[int, tuple[int, int]] = {}
-    total = 0.0
     for way in own.ways:
         held, missing = moved(own.trace, held, way)
-        total += speeds.exchanged_ns(missing)
-    return total * own.rate
+        yield missing

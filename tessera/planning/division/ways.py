@@ -24,7 +24,7 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.read_back import without_read_back
 from tessera.passes.division.divide import divide
-from tessera.passes.division.legal_cuts import CutAxis, LegalCuts, for_every_arch
+from tessera.passes.division.legal_cuts import CutAxis, CutFinder, LegalCuts
 from tessera.passes.division.twins import TwinRules
 from tessera.planning.lower.grains import BufferGrains, BufferUse, buffer_uses
 from tessera.wording import Wording
@@ -170,12 +170,13 @@ def _halved(
     manager: AnalysisManager, axes: list[CutAxis | None], price: Price
 ) -> dict[int, _HalvedStep]:
     """The steps that have an axis, in two parts along it."""
+    finder = CutFinder.of(manager, manager.program)
     halves: dict[int, tuple[Cut, ...]] = {}
     pieces = _pieces(axis for axis in axes if axis is not None)
     for step, axis in enumerate(axes):
         if axis is not None and 0 < (edge := _edge(axis, pieces)) < axis.extent:
             cut = Cut(step=step, axis=axis.axis, edges=(0, edge, axis.extent))
-            every = for_every_arch(manager, cut)
+            every = finder.for_every_arch(cut)
             if not isinstance(every, Wording):
                 halves[step] = every
     if not halves:

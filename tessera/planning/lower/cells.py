@@ -88,9 +88,14 @@ class Cells:
         kinds = kinds.ravel() + self.count
         self.count += len(edges)
         for buffer, (low, high, grain_of) in inside.items():
-            cells: dict[int, dict[int, None]] = {}
-            for grain, cell in zip(grain_of.tolist(), kinds[low:high].tolist(), strict=True):
-                cells.setdefault(grain, {})[cell] = None
+            own_kinds = kinds[low:high]
+            _, firsts = np.unique((grain_of + 1) * self.count + own_kinds, return_index=True)
+            firsts.sort()
+            cells: dict[int, list[int]] = {}
+            for grain, cell in zip(
+                grain_of[firsts].tolist(), own_kinds[firsts].tolist(), strict=True
+            ):
+                cells.setdefault(grain, []).append(cell)
             self._of[buffer] = {grain: tuple(own) for grain, own in cells.items()}
 
 

@@ -27,7 +27,7 @@ from tessera.ir.architecture import (
 )
 from tessera.ir.graph.access import AddressClass, NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import Region, region_intervals
+from tessera.ir.graph.region import Region
 from tessera.ir.operators.records import OperatorMismatch
 from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
@@ -41,6 +41,8 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import regions_bytes
 from tessera.planning.prices.call_shapes import call_shape_of, put_bytes, routed_bytes
 from tessera.planning.prices.count_work import LaunchCounts
 from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
@@ -99,11 +101,7 @@ def distinct_bytes(
 @lru_cache(maxsize=4096)
 def _bytes_of(regions: tuple[Region, ...], size: int) -> int:
     """The bytes of regions of one buffer; cached, since equal layers have equal regions."""
-    total = end = 0
-    for first, last in sorted(run for region in regions for run in region_intervals(region, size)):
-        total += max(0, last - max(first, end))
-        end = max(end, last)
-    return total
+    return intervals.size(regions_bytes(regions, size))
 
 
 def usable_variants(
@@ -147,13 +145,22 @@ class _Estimator:
         self.program, self.graph, self.machine = program, graph, machine
         self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
         self.counted = LaunchCounts()
+        self.calls: dict[object, StepCosts] = {}
 
     def step(self, work: Work, node: Node) -> StepCosts:
-        """The costs of one step on all devices."""
+        """The costs of one step on all devices; equal calls of a program are priced once."""
         moved = _DistinctBytes(
             *(float(distinct_bytes(self.graph, node, kept)) for kept in (False, True)),
             *(float(distinct_bytes(self.graph, node, kept, direct=True)) for kept in (False, True)),
         )
+        if not isinstance(work, LibraryCall):
+            return self._priced(work, node, moved)
+        key = _call_key(work), moved
+        if key not in self.calls:
+            self.calls[key] = self._priced(work, node, moved)
+        return replace(self.calls[key], step=node.id, name=node.name)
+
+    def _priced(self, work: Work, node: Node, moved: _DistinctBytes) -> StepCosts:
         gathered = None
         if isinstance(work, LibraryCall):
             gathered = _gathered_bytes(work, call_shape_of(work, moved.total)[0])
@@ -215,6 +222,28 @@ class _Estimator:
             traffic = moved.looked_up(done).traffic(gpu, self.persistent, limit)
             times.append(launch_ns(done, traffic, gpu, device.sms))
         return model_duration(times, gpu, sure=works[0].sure), works[0]
+
+
+def _call_key(call: LibraryCall) -> object:
+    """What a call does, whatever its buffers are; which of its operands share one counts."""
+    order: dict[int, int] = {}
+    return (
+        call.operator,
+        call.attributes,
+        *(
+            tuple(
+                (
+                    order.setdefault(operand.pointer.buffer, len(order)),
+                    operand.pointer.offset,
+                    operand.dtype,
+                    operand.shape,
+                    operand.strides,
+                )
+                for operand in operands
+            )
+            for operands in (call.reads, call.writes)
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,15 @@ def types_of(problem: Problem) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in groups.values())
 
 
+def may_fit(problem: Problem) -> bool:
+    """Whether all rooms together hold each resident once; without it no placement fits."""
+    roomed = {device for room in problem.rooms for device in room.devices}
+    if roomed != set(range(len(problem.devices))):
+        return True
+    needed = sum(resident.bytes for resident in problem.residents if resident.users)
+    return needed <= sum(room.bytes for room in problem.rooms)
+
+
 def equal_parts(problem: Problem, number: int) -> tuple[tuple[int, ...], ...]:
     """The devices of each type dealt to parts as evenly as possible; empty parts are left out."""
     parts: list[list[int]] = [[] for _ in range(number)]

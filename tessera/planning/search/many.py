@@ -17,6 +17,7 @@ from tessera.planning.bound.class_model import class_bound
 from tessera.planning.problem.device_types import (
     DIRECT_DEVICES,
     aggregate,
+    may_fit,
     types_of,
     usable_devices,
 )
@@ -109,6 +110,8 @@ def solve_many(
     should_stop: ShouldStop | None = None,
 ) -> Solution:
     """As `solve`; with many devices, by types, stages and local search."""
+    if not may_fit(problem):
+        return NOTHING
     if len(usable_devices(problem)) <= DIRECT_DEVICES:
         return solve(problem, options, starts, on_progress, should_stop=should_stop)
     watch = watch_for(options.seconds, should_stop)

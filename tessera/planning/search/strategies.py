@@ -15,7 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from tessera.ir.choices import Word
-from tessera.planning.problem.device_types import DIRECT_DEVICES, types_of, usable_devices
+from tessera.planning.problem.device_types import (
+    DIRECT_DEVICES,
+    may_fit,
+    types_of,
+    usable_devices,
+)
 from tessera.planning.problem.problem import INFINITY, Placement, Problem, measure, runs
 from tessera.planning.search.candidates import Candidate, candidate_of, one_placement, with_rates
 from tessera.planning.search.chains import best_runs
@@ -45,6 +50,8 @@ class Strategy(Word):
         """The fitting placement with the shortest period."""
         from tessera.planning.search.single_moves import best_of
 
+        if not may_fit(problem):
+            return None
         return best_of(problem, (p for p in self.placements(problem) if runs(problem, p)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.ir.graph.access import AccessKind, Certainty
-from tessera.ir.graph.region import region_intervals
+from tests.helpers.regions import region_intervals
 from tests.helpers.traces import dependences, trace
 
 BUFFERS = "buffer x bytes=4096 role=input\nbuffer y bytes=4096 role=output\n"

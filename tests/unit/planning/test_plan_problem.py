@@ -21,7 +21,6 @@ from tessera.ir.graph.region import (
     Dimension,
     Interval,
     Region,
-    region_intervals,
 )
 from tessera.ir.objectives import SINGLE_OBJECTIVES, Objective
 from tessera.ir.plan.costs import Barred, CostSource, Duration
@@ -45,6 +44,7 @@ from tessera.planning.search.schedule import request_times
 from tessera.planning.search.sensitivity import sensitivities
 from tessera.wording import Wording
 from tests.helpers.exchanges import exchange_model
+from tests.helpers.regions import region_intervals
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
