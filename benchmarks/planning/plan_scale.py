@@ -52,6 +52,14 @@ MODELS: dict[str, tuple[str, str, int, dict[str, object]]] = {
         for slots in (1, 2, 6, 8)
     },
 }
+MIXES: dict[str, tuple[tuple[tuple[str, int], ...], dict[str, object]]] = {
+    # name: files of examples/large with their parts of the requests, options
+    f"{model}-mix-{gpus}": (
+        ((f"llama-{model}-prefill-1024", 1), (f"llama-{model}-decode-b64", 4)),
+        {"gpus": gpus},
+    )
+    for model, gpus in (("8b", "a100,l40s"), ("70b", _EIGHT))
+}
 _KERNEL = """.visible .entry {name}(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n) {{
  .reg .b32 %r<6>; .reg .b64 %rd<8>; .reg .f32 %f<4>; .reg .pred %p<2>;
  ld.param.u64 %rd1,[a]; ld.param.u64 %rd2,[b]; ld.param.u64 %rd3,[c]; ld.param.u32 %r1,[n];
@@ -89,7 +97,11 @@ def trace_text(launches: int) -> str:
 
 
 def text_of(case: str) -> str:
-    """The trace of a case: a number of launches, or a model."""
+    """The traces of a case: a number of launches, a model, or files of a mix."""
+    if case in MIXES:
+        from benchmarks.planning.serving_traces import FOLDER
+
+        return "".join((FOLDER / f"{name}.ptx").read_text() for name, _ in MIXES[case][0])
     if case not in MODELS:
         return trace_text(int(case))
     from benchmarks.planning.real_traces import real_trace
@@ -105,16 +117,23 @@ def measure(case: str, text: str) -> dict[str, object]:
     from tessera.driver.plan import PlanOptions, Watch, plan
 
     given: dict[str, object] = MODELS[case][3] if case in MODELS else {}
+    shares: tuple[int, ...] = (1,)
+    if case in MIXES:
+        files, given = MIXES[case]
+        shares = tuple(share for _, share in files)
     gc.set_threshold(200_000, 20)  # as the command does
     calls = [_million_calls_s()]
     began: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.ptx"
-        path.write_text(text)
+        traces = []
+        for number, (own, share) in enumerate(zip(_traces_in(text), shares, strict=True)):
+            path = Path(folder) / f"trace{number}.ptx"
+            path.write_text(own)
+            traces.append(f"{path}:{share}" if case in MIXES else str(path))
         watch = _watch(Watch, began)
         options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
         try:
-            found = plan(path, options, watch).plan
+            found = plan(traces, options, watch).plan
         except TesseraError as fault:
             found = None
             answer: dict[str, object] = {"none": str(fault.diagnostics[0].headline)}
@@ -141,6 +160,11 @@ def measure(case: str, text: str) -> dict[str, object]:
         **answer,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
+
+
+def _traces_in(text: str) -> list[str]:
+    """The traces that `text_of` has put one after the other."""
+    return [f"//! tessera.trace{own}" for own in text.split("//! tessera.trace")[1:]]
 
 
 def _watch(kind: Callable[..., Any], began: list[tuple[str, float]]) -> Any:
@@ -178,7 +202,7 @@ def _million_calls_s() -> float:
 def main() -> None:
     parser = arguments(__doc__, "plan_scale.json")
     parser.add_argument("--sizes", default="1000,10000,100000")
-    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--models", default=",".join((*MODELS, *MIXES)))
     parser.add_argument("--one")
     parser.add_argument("--beside", type=Path)
     parser.add_argument("--repeats", type=int, default=1)
