@@ -122,6 +122,7 @@ PREDICTION = (
     Run(f"prediction.fit_durations {RESULTS}/h200_rows.jsonl.xz --folds family rows"),
     Run("prediction.experts", (Need.TABLES,)),
     Run("prediction.direction"),
+    Run("prediction.libraries", (Need.TABLES,)),
     Run("prediction.simulated_cpu --scale 2"),
     Run("prediction.profile_repeat out/gpu/profile", GPU),
     # Rows that the duration model is fitted to: keep them only with a new fit.

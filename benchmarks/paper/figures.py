@@ -356,7 +356,7 @@ def _tensor(cell: Cell) -> dict[str, float]:
     rates = []
     for layers in (FEW - 2, FEW):
         model, offered = steps_of(cell, layers)
-        ways = [tensor_way(model, offered, kind, cell.count, work) for kind in (0, 1)]
+        ways = [tensor_way(WaySearch(model, offered, work), kind, cell.count) for kind in (0, 1)]
         if any(way is None or way.doubt for way in ways):  # no table has the sums
             return {}
         times.append([_tensor_ns(cell, work, way) for way in ways if way is not None])

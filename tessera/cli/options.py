@@ -186,6 +186,12 @@ priced_options = together(
         show_default=True,
         help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
     ),
+    click.option(
+        "--library",
+        metavar="NAME",
+        help="The library whose kernels will run: vllm, trtllm or sglang. Without it, bars cover "
+        "all of them.",
+    ),
 )
 
 

@@ -10,7 +10,7 @@ requested slices are used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError, warning
 from tessera.frontend.machine.gpus import GpuEntry, build_machine
@@ -25,7 +25,9 @@ from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import PlanSetting
 from tessera.planning.prices.durations import find_costs
 from tessera.planning.promise.assemble import baseline_of
-from tessera.planning.promise.promise import best_promise, promises
+from tessera.planning.promise.doubt import Doubt, doubt, interval
+from tessera.planning.promise.promise import Promise, best_promise, promises
+from tessera.planning.promise.trial import gpu_kinds
 
 # Minimum predicted gain of slices over the whole GPU. Predictions of this ratio were off by 1 to 5%
 # in the runs of `benchmarks/results/gain.json`, more often in favour of slices.
@@ -56,12 +58,43 @@ def is_better(whole: Decision, sliced: Decision) -> bool:
     return whole.chosen.value(objective) < WORTH * sliced.chosen.value(objective)
 
 
-def row_of(decision: Decision) -> Baseline:
-    """A decision for another slicing of the GPU, as a row beside the plan."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative(Baseline):
+    """A plan for other GPUs in place of the machine, beside the plan for the machine.
+
+    Nine of ten draws of the objective's figure are between `low` and `high`. `against` has the
+    ratio to the plan, with its own bar; None for a pair of plans.
+    """
+
+    low: float
+    high: float
+    against: Doubt | None
+
+
+def row_of(decision: Decision, taken: Decision) -> Alternative:
+    """A decision for another slicing of the GPU, as a row beside the plan that is taken."""
     machine = decision.setting.machine
     pieces = "+".join(str(device.sms) for device in machine.devices)
     row = baseline_of(decision.chosen, decision.plan.loaded_latency_ns)
-    return replace(row, name=f"{pieces} SMs: {decision.chosen.name}")
+    assert decision.promise is not None
+    return _beside(replace(row, name=f"{pieces} SMs: {row.name}"), decision.promise, taken)
+
+
+def bars_of(decision: Decision) -> dict[str, tuple[float, float]]:
+    """The interval of nine of ten draws of each plan that the plan is compared with, by name."""
+    objective, kinds = decision.choice.objective, gpu_kinds(decision.setting.machine)
+    return {
+        other.chosen.name: interval(other, objective, machines=kinds)
+        for other in reversed(decision.others)
+    }
+
+
+def _beside(row: Baseline, promise: Promise, taken: Decision) -> Alternative:
+    objective = taken.choice.objective
+    low, high = interval(promise, objective, machines=gpu_kinds(taken.setting.machine))
+    against = None if taken.promise is None else doubt(promise, taken.promise, objective)
+    own = {part.name: getattr(row, part.name) for part in fields(row)}
+    return Alternative(**own, low=low, high=high, against=against)
 
 
 def do_not_slice(whole: Decision, sliced: Decision) -> Diagnostic:
@@ -102,7 +135,7 @@ _ALONE_GAP = 0.01  # accurate enough for a comparison
 _NEAREST = 3  # candidates of the search to simulate; the others are far behind
 
 
-def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Baseline, ...]:
+def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Alternative, ...]:
     """Plans for the same number of GPUs, all of one offered kind; a short search for each kind."""
     rows = []
     for machine, name in _machines(setting.machine):
@@ -126,9 +159,10 @@ def alone(setting: PlanSetting, decision: Decision, watch: Watch) -> tuple[Basel
         choice = choose_best(other, attempt, objective, quiet(watch), best_alone=True)
         if choice is not None:
             nearest = replace(choice, candidates=choice.candidates[:_NEAREST])
-            best = best_promise(other, attempt, nearest, objective).simulated
+            promise = best_promise(other, attempt, nearest, objective)
+            best = promise.simulated
             row = baseline_of(best.candidate, best.loaded_ns)
-            rows.append(replace(row, name=f"{name}: {row.name}"))
+            rows.append(_beside(replace(row, name=f"{name}: {row.name}"), promise, decision))
     return tuple(rows)
 
 

@@ -66,7 +66,8 @@ class Decision:
     """A proved plan, its candidate, and the candidates it was chosen from.
 
     `setting` has the times of the plan. `split` is the best split as simulated, or the plan if
-    there is none.
+    there is none. `promise` is the plan as simulated, if it is one plan, and `others` are what it
+    is compared with.
     """
 
     plan: Plan
@@ -77,6 +78,8 @@ class Decision:
     diagnostics: tuple[Diagnostic, ...]
     doubt: Doubt | None = None
     split: Promise | None = None
+    promise: Promise | None = None
+    others: tuple[Promise, ...] = ()
 
 
 def find_plan(setting: PlanSetting, watch: Watch) -> Decision:
@@ -233,6 +236,8 @@ def _first_proved(
                 diagnostics=(*refusals_of(refused), *was_ended(choice, made.chosen)),
                 doubt=doubted,
                 split=next((p for p in ranked if splits_requests(p.chosen)), made),
+                promise=made,
+                others=tuple(ranked[number + 1 :]),
             )
         refused.append((made.chosen.name, findings))
         if findings[0].code == "TSR3010" and made.attempt.slots > 1:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from math import exp, log1p, sqrt
 
-from tessera.ir.plan.costs import Duration, StepCosts
+from tessera.ir.plan.costs import Duration, SharedError, StepCosts
 from tessera.ir.plan.machine import Device, Machine
 from tessera.ir.plan.plan import Plan
 from tessera.planning.bound.relax import spread_bound
@@ -91,19 +92,38 @@ _MOST_HELPERS = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelClass:
     """Steps of one name. `ns` is their total time on each kind of device, None if one of them
-    cannot run there; `placed` counts them by device, over all replicas."""
+    cannot run there; `placed` counts them by device, over all replicas.
+
+    `bars` are the errors of these times, `shared` what they have in common with other kinds.
+    """
 
     name: str
     steps: int
     kinds: tuple[str, ...]
     ns: tuple[float | None, ...]
     placed: tuple[tuple[str, int], ...]
+    bars: tuple[float, ...]
+    shared: tuple[SharedError | None, ...]
 
     @property
     def ratio(self) -> float | None:
         """Ratio of the longest to the shortest time: how much the choice of the device matters."""
         times = [ns for ns in self.ns if ns]
         return max(times) / min(times) if len(times) > 1 else None
+
+    @property
+    def ratio_bar(self) -> tuple[float, float] | None:
+        """The ends of the bar of the ratio; what both errors have in common cancels."""
+        if self.ratio is None:
+            return None
+        known = [(ns, kind) for kind, ns in enumerate(self.ns) if ns]
+        ends = max(known)[1], min(known)[1]
+        first, second = (log1p(self.bars[kind]) for kind in ends)
+        slow, fast = (self.shared[kind] for kind in ends)
+        alike = slow is not None and fast is not None and slow.group == fast.group
+        part = sqrt(slow.part * fast.part) if slow and fast and alike else 0.0
+        bar = exp(sqrt(first**2 + second**2 - 2 * part * first * second))
+        return self.ratio / bar, self.ratio * bar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,23 +171,31 @@ def _class(
     name: str, steps: list[StepCosts], placed: Counter[str], kinds: dict[str, list[Device]]
 ) -> KernelClass:
     times: list[float | None] = []
+    bars: list[float] = []
+    shared: list[SharedError | None] = []
     for devices in kinds.values():
-        known = [_time_on(step, devices) for step in steps]
-        usable = [ns for ns in known if ns is not None]
-        times.append(sum(usable) if len(usable) == len(known) else None)
+        known = [_cost_on(step, devices) for step in steps]
+        usable = [cost for cost in known if cost is not None]
+        total = sum(cost.ns for cost in usable)
+        times.append(total if len(usable) == len(known) else None)
+        # Steps of one name are off together.
+        bars.append(sum(cost.ns * cost.error for cost in usable) / total if total else 0.0)
+        shared.append(usable[0].shared if usable else None)
     return KernelClass(
         name=name,
         steps=len(steps),
         kinds=tuple(kinds),
         ns=tuple(times),
         placed=tuple(sorted(placed.items())),
+        bars=tuple(bars),
+        shared=tuple(shared),
     )
 
 
-def _time_on(step: StepCosts, devices: list[Device]) -> float | None:
+def _cost_on(step: StepCosts, devices: list[Device]) -> Duration | None:
     """The time on the first device of a kind that can run the step."""
     costs = (step.on_device[device.id] for device in devices)
-    return next((cost.ns for cost in costs if isinstance(cost, Duration)), None)
+    return next((cost for cost in costs if isinstance(cost, Duration)), None)
 
 
 def find_insight(decision: Decision) -> Insight:

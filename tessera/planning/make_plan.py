@@ -21,8 +21,8 @@ the smallest change that would help.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tessera.diagnostics import Diagnostic
@@ -32,7 +32,9 @@ from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.output import Kind, mark
 from tessera.planning.alternatives import (
+    Alternative,
     alone,
+    bars_of,
     do_not_slice,
     frontier,
     is_better,
@@ -90,6 +92,7 @@ def make_plan(
         decision=decision,
         insight=Insight(limits=decision.chosen.limits),
         alternatives=beaten,
+        bars=bars_of(decision),
     )
     if on_proved is not None:
         on_proved(report)
@@ -112,6 +115,7 @@ class PlanReport:
     """A plan, the machine it is for, and how it came about.
 
     Where requests are texts, `texts` says what the plan gives, and `sizes` what other sizes do.
+    `bars` are the ends of the figures of its baselines, by name.
     """
 
     plan: Plan
@@ -121,8 +125,9 @@ class PlanReport:
     setting: PlanSetting
     decision: Decision
     insight: Insight
-    alternatives: tuple[Baseline, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
     frontier: tuple[Baseline, ...] = ()
+    bars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     texts: TextFigures | None = None
     sizes: tuple[TriedSize, ...] = ()
 
@@ -148,7 +153,7 @@ def setting_of(loaded: tuple[LoadedTrace, ...], options: PlanOptions, watch: Wat
 
 def _decide(
     setting: PlanSetting, watch: Watch
-) -> tuple[Decision, tuple[Baseline, ...], tuple[Diagnostic, ...]]:
+) -> tuple[Decision, tuple[Alternative, ...], tuple[Diagnostic, ...]]:
     """Place, lower and prove: the plan, the row for another slicing of the GPU, and a note."""
     if setting.options.aim == PAIR:
         return find_pair(setting, watch), (), ()
@@ -157,8 +162,8 @@ def _decide(
     if whole is None:
         return sliced, (), ()
     if is_better(whole, sliced):
-        return whole, (row_of(sliced),), (do_not_slice(whole, sliced),)
-    return sliced, (row_of(whole),), ()
+        return whole, (row_of(sliced, whole),), (do_not_slice(whole, sliced),)
+    return sliced, (row_of(whole, sliced),), ()
 
 
 def _sources(setting: PlanSetting) -> tuple[tuple[CostSource, int], ...]:

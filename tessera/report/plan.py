@@ -33,9 +33,11 @@ from tessera.ir.plan.plan import (
 )
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
+from tessera.planning.alternatives import Alternative
 from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
+from tessera.planning.promise.doubt import Standing
 from tessera.report.diagnostics import safe
 from tessera.report.role_words import hand_over_lines, role_words
 from tessera.report.table import Column, Fit, amount, fitted, right, table
@@ -187,14 +189,25 @@ def _rate(period_ns: float) -> str:
 
 def _interval(plan: Plan, counted: str) -> str:
     """The interval of the objective's figure that holds nine of ten draws."""
-    objective = Objective.named(plan.objective)
+    objective, ends = Objective.named(plan.objective), _ends(plan, plan.low, plan.high)
     match objective.unit:
         case FigureUnit.TIME:
-            return f"{objective} {format_time(plan.low)} to {format_time(plan.high)}"
+            return f"{objective} {ends}"
         case FigureUnit.USD:
-            return f"${plan.low * 1e6:.4f} to ${plan.high * 1e6:.4f} per million {counted}"
+            return f"{ends} per million {counted}"
         case FigureUnit.RATE:
-            return f"{_rate(plan.high)} to {_rate(plan.low)} {counted}/s"
+            return f"{ends} {counted}/s"
+
+
+def _ends(plan: Plan, low: float, high: float) -> str:
+    """The ends of a bar of the objective's figure."""
+    match Objective.named(plan.objective).unit:
+        case FigureUnit.TIME:
+            return f"{format_time(low)} to {format_time(high)}"
+        case FigureUnit.USD:
+            return f"${low * 1e6:.4f} to ${high * 1e6:.4f}"
+        case FigureUnit.RATE:
+            return f"{_rate(high)} to {_rate(low)}"
 
 
 def _doubt(report: PlanReport) -> Iterator[str]:
@@ -305,8 +318,13 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
 
 
 def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str]) -> tuple[str, ...]:
-    times = ["-" if ns is None else format_time(ns) for ns in kernel_class.ns[:kinds]]
-    ratio = "" if kernel_class.ratio is None else f"{kernel_class.ratio:.2f}"
+    times = [
+        "-" if ns is None else f"{format_time(ns)} within {bar:.0%}"
+        for ns, bar in zip(kernel_class.ns[:kinds], kernel_class.bars, strict=False)
+    ]
+    ratio, ends = "", kernel_class.ratio_bar
+    if ends is not None:
+        ratio = f"{kernel_class.ratio:.2f} ({ends[0]:.2f}-{ends[1]:.2f})"
     placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
         placed = Counter()
@@ -379,20 +397,49 @@ def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
         memory_bytes=memory,
     )
     yield ""
-    yield from comparison_table([mine, *plan.baselines], width, _counted(report))
+    bars = {**report.bars, mine.name: (plan.low, plan.high)}
+    yield from comparison_table(report, [mine, *plan.baselines], width, bars)
     if report.alternatives:
         yield "in place of this machine:"
-        yield from comparison_table(report.alternatives, width, _counted(report))
+        bars = {row.name: (row.low, row.high) for row in report.alternatives}
+        yield from comparison_table(report, report.alternatives, width, bars)
+        yield from _standings(report.alternatives)
     if report.frontier:
         yield "no plan found is better in one and no worse in the others:"
-        yield from comparison_table(report.frontier, width, _counted(report))
+        yield from comparison_table(report, report.frontier, width, {})
+
+
+_STANDINGS = {
+    Standing.AHEAD: "ahead of this plan",
+    Standing.BEHIND: "behind this plan",
+    Standing.OPEN: "the error bars do not tell which is better",
+}
+
+
+def _standings(alternatives: Sequence[Alternative]) -> Iterator[str]:
+    """How other GPUs compare with the plan, where the bar of the ratio tells; else what would."""
+    for row in alternatives:
+        against = row.against
+        if against is None:
+            continue
+        ratio = f"{against.gain:+.1%}, {against.low:+.1%} to {against.high:+.1%}"
+        yield f"  {row.name}: {ratio} with the error bars, {_STANDINGS[against.standing]}"
+        if against.standing is Standing.OPEN and against.causes:
+            listed = ", ".join(f"{name} on {device}" for name, device in against.causes)
+            yield f"    to know, measure {listed}: `tessc profile`"
 
 
 def comparison_table(
-    rows: Sequence[Baseline], width: int | None = None, counted: str = "requests"
+    report: PlanReport,
+    rows: Sequence[Baseline],
+    width: int | None,
+    bars: Mapping[str, tuple[float, float]],
 ) -> list[str]:
-    """Ways to serve requests, side by side; rates are of what is `counted`."""
+    """Ways to serve requests, side by side, with the ends of the bars of the objective's figure."""
+    counted = _counted(report)
     numbers = right(f"{counted}/s", "alone", "at that rate", "usd per million", "memory")
+    ends = {name: _ends(report.plan, *bar) for name, bar in bars.items() if bar[1] > bar[0] > 0}
+    shown = [Column("nine in ten", right=True)] if ends else []
     cells = [
         (
             row.name,
@@ -401,10 +448,11 @@ def comparison_table(
             format_time(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",
             format_bytes(row.memory_bytes),
+            *([ends.get(row.name, "")] if ends else []),
         )
         for row in rows
     ]
-    return table((Column(fit=Fit.WRAP), *numbers), cells, width)
+    return table((Column(fit=Fit.WRAP), *numbers, *shown), cells, width)
 
 
 # --- numbers -----------------------------------------------------------------------------------

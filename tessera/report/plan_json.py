@@ -28,7 +28,11 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
         "exchange": _exchange(report.machine),
         "sources": {source.value: count for source, count in report.sources},
         "classes": [
-            {**asdict(kernel_class), "ratio": kernel_class.ratio}
+            {
+                **asdict(kernel_class),
+                "ratio": kernel_class.ratio,
+                "ratio_bar": kernel_class.ratio_bar,
+            }
             for kernel_class in kernel_classes(report.setting, report.plan)
         ],
         "limits": [
@@ -45,7 +49,10 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
         },
         "texts": None if report.texts is None else asdict(report.texts),
         "sizes": [asdict(size) for size in report.sizes],
-        "alternatives": [asdict(alternative) for alternative in report.alternatives],
+        "alternatives": [
+            {**asdict(own), "standing": own.against and own.against.standing}
+            for own in report.alternatives
+        ],
         "frontier": [asdict(point) for point in report.frontier],
         "explained": [
             asdict(reason)

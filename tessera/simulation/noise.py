@@ -1,24 +1,29 @@
 """Random errors of predicted times, drawn from their error bars.
 
-In: the kinds of steps and the devices, in order. Out: `ErrorDraws`, the error of each kind on each
-device in every draw, and `Noise`, all errors of one draw.
+In: the kinds of steps, in order, and the kind of GPU of each device, by number. Out: `ErrorDraws`,
+the error of each kind of step on each kind of GPU in every draw, and `Noise`, all errors of one
+draw.
 
-Steps with the same name are of one kind. A kind and a device are identified by position alone, so
-nothing depends on their names. For each kind on each device the draws are the same quantiles of the
-normal distribution, in an order of its own (a Latin hypercube). The ends of an interval then
-approach those of infinitely many draws much faster than with independent draws.
+Steps with the same name are of one kind; a step is as far off on one GPU as on another of its kind.
+Kinds are identified by position alone, so nothing depends on their names. For each kind of step on
+each kind of GPU the draws are the same quantiles of the normal distribution, in an order of its own
+(a Latin hypercube). The ends of an interval then approach those of infinitely many draws much
+faster than with independent draws. A part of an error may be common to kinds of GPUs
+(`SharedError`): that part has one order for all of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.ir.plan.costs import SharedError
 from tessera.ir.plan.plan import Plan
 
 Floats = NDArray[np.float64]
@@ -27,6 +32,8 @@ _NINE_IN_TEN = 1.6449
 """Standard deviations on either side of the mean that contain nine of ten draws."""
 
 _ROUNDS = 4
+_GROUP = -1
+"""The first of the numbers in place of a kind of GPU, for groups of kinds."""
 _ALL = (1 << 64) - 1
 
 
@@ -50,21 +57,40 @@ class Noise:
 
 
 class ErrorDraws:
-    """Draws of all error bars for ordered steps and devices; the count is a power of two."""
+    """Draws of all error bars for ordered steps; the count is a power of two.
+
+    `places` has the number of the kind of GPU of each device, `shared` what errors have in common
+    by step and device.
+    """
 
     def __init__(
-        self, steps: Iterable[str], devices: Iterable[str], count: int, seed: int = 0
+        self,
+        steps: Iterable[str],
+        places: Mapping[str, int],
+        count: int,
+        seed: int = 0,
+        shared: Mapping[tuple[str, str], SharedError] | None = None,
     ) -> None:
         self.count = count
         self._seed = seed
         self._kinds = {name: kind for kind, name in enumerate(dict.fromkeys(steps))}
-        self._devices = {name: place for place, name in enumerate(devices)}
+        self.places = places
+        self._shared = shared or {}
+        self._mixed: dict[tuple[str, str], Floats] = {}
         self._known: dict[tuple[int, int], Floats] = {}
         self._factors: dict[tuple[str, str, float], Floats] = {}
 
     def normals(self, name: str, device: str) -> Floats:
         """The error of a step on a device in every draw, in standard deviations."""
-        return self.normals_at(self._kinds[name], self._devices[device])
+        own = self.normals_at(self._kinds[name], self.places[device])
+        common = self._shared.get((name, device))
+        if common is None:
+            return own
+        key = name, device
+        if key not in self._mixed:
+            others = self.normals_at(self._kinds[name], _GROUP - common.group)
+            self._mixed[key] = sqrt(common.part) * others + sqrt(1.0 - common.part) * own
+        return self._mixed[key]
 
     def normals_at(self, kind: int, place: int) -> Floats:
         """The errors of a kind at a place, by number; a negative kind is not a step."""
@@ -106,7 +132,11 @@ def draws_of_plan(plan: Plan, count: int, seed: int = 0) -> ErrorDraws:
         for step in placed.steps
     }
     ordered = (steps[key] for key in sorted(steps))
-    return ErrorDraws(ordered, (device.name for device in plan.devices), count, seed)
+    gpus = {card.name: card.gpu for card in plan.cards}
+    kinds = [(gpus[device.card], device.sms) for device in plan.devices]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    places = {d.name: numbers[kind] for d, kind in zip(plan.devices, kinds, strict=True)}
+    return ErrorDraws(ordered, places, count, seed)
 
 
 def _order(count: int, key: tuple[int, ...]) -> NDArray[np.uint32]:

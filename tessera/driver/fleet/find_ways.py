@@ -18,12 +18,11 @@ from tessera.driver.fleet.attention_ways import attention_ways
 from tessera.driver.fleet.engines import EngineStage
 from tessera.driver.fleet.kernel_ways import kernel_ways, too_many_steps
 from tessera.driver.fleet.layer_ways import SAME_SIZES, all_layers, layer_ways, with_engine
-from tessera.driver.fleet.model_steps import ModelStep, ServedModel
+from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.placed_steps import Curve, Taken
 from tessera.driver.fleet.pools import pool_links, pool_ways
 from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way
-from tessera.driver.fleet.workload import Workload
 from tessera.frontend.machine.collectives import (
     SumTime,
     all_reduce_ns,
@@ -99,7 +98,7 @@ def _tensor_ways(search: WaySearch) -> Iterator[UnitWay]:
             unit = search.unit(counts)
             if unit is None:
                 continue
-            way = tensor_way(search.model, search.offered, kind, count, search.work)
+            way = tensor_way(search, kind, count)
             if way is not None:
                 named = replace(
                     way,
@@ -117,14 +116,13 @@ def _tensor_ways(search: WaySearch) -> Iterator[UnitWay]:
 _SUMS = 2  # per layer: after attention, and after the feed-forward part
 
 
-def tensor_way(
-    model: ServedModel, offered: Offered, kind: int, count: int, work: Workload
-) -> UnitWay | None:
+def tensor_way(search: WaySearch, kind: int, count: int) -> UnitWay | None:
     """The way over `count` GPUs; None if sizes do not divide, or the model does not fit."""
+    model, offered, work = search.model, search.offered, search.work
     points: list[list[tuple[float, Taken]]] = [[], []]
     doubt = 0.0
     for step in model.steps:
-        taken = _step_ns(step, offered, kind, count, work)
+        taken = _step_ns(step, search, kind, count)
         if taken is None:
             return None
         size = step.rows if step.is_decode else step.rows * step.tokens
@@ -155,10 +153,9 @@ def tensor_way(
     )
 
 
-def _step_ns(
-    step: ModelStep, offered: Offered, kind: int, count: int, work: Workload
-) -> SumTime | None:
+def _step_ns(step: ModelStep, search: WaySearch, kind: int, count: int) -> SumTime | None:
     """The time of a step with its sums, and by which part it may be longer for them."""
+    offered, work = search.offered, search.work
     gpu = offered.kinds[kind].gpu
     scale = work.context / step.context if step.is_decode else 1.0
     total, layers = 0.0, 0
@@ -177,7 +174,7 @@ def _step_ns(
             return None
         if shape.kind is TableKind.GEMM:
             hidden = hidden or shape.sizes[2]
-        ns = table_ns(part, gpu)
+        ns = table_ns(part, gpu, search.library)
         if ns is None:  # no rows: as the whole, by the work
             ns = own / count
         total += ns * (scale if attends else 1.0)

@@ -118,7 +118,7 @@ def fleet(
     tell("reading and analysing")
     model, findings = priced_model(traces, options, offered, on_progress)
     tell("finding ways to use GPUs")
-    search = WaySearch(model, offered, work, options.strategies)
+    search = WaySearch(model, offered, work, options.strategies, options.library)
     ways = find_ways(search, lambda name: tell("finding ways to use GPUs", name))
     if not ways:
         raise nothing_fits(model, offered, work)

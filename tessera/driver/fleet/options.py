@@ -44,6 +44,7 @@ class FleetOptions:
     memory: tuple[tuple[str, int] | str, ...] = ()
     profiles: tuple[str, ...] = ()
     tables: bool = True
+    library: str | None = None
     context: int | None = None
     seed: int = 0
     data_root: str | None = None
@@ -84,5 +85,6 @@ class FleetOptions:
             memory=self.memory,
             profiles=self.profiles,
             tables=self.tables,
+            library=self.library,
             data_root=self.data_root,
         )

@@ -109,12 +109,16 @@ class UnitWay:
 
 @dataclass(frozen=True, slots=True)
 class WaySearch:
-    """The inputs of the search for ways. `allowed` are the allowed strategies."""
+    """The inputs of the search for ways. `allowed` are the allowed strategies.
+
+    `library` is the library that will run, if it is known.
+    """
 
     model: ServedModel
     offered: Offered
     work: Workload
     allowed: tuple[str, ...] = FLEET_STRATEGIES
+    library: str | None = None
 
     def unit(self, counts: Sequence[int]) -> GpuUnit | None:
         """The GPUs of a unit; None if there are too few."""

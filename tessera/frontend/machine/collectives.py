@@ -22,8 +22,9 @@ from math import isfinite
 from pathlib import Path
 
 from tessera.frontend.machine.gpus import LinkKind, parse_link
-from tessera.frontend.machine.tables import FRAMEWORK, extra_is_missing, system_of
+from tessera.frontend.machine.tables import extra_is_missing, system_of
 from tessera.ir.plan.machine import Gpu
+from tessera.ir.plan.tables import LIBRARIES
 
 _OTHER_PACKAGE = "aiconfigurator_core"
 _FILE = "custom_allreduce_perf.parquet"
@@ -88,7 +89,7 @@ def _points(gpu: str, count: int) -> tuple[tuple[float, float], ...]:
         (
             path
             for place in places
-            for path in Path(place, "systems", "data", system or "", "comm", FRAMEWORK).glob(
+            for path in Path(place, "systems", "data", system or "", "comm", LIBRARIES[0]).glob(
                 f"*/{_FILE}"
             )
         ),

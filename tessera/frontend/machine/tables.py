@@ -2,13 +2,15 @@
 
 In: a kind of GPU and kinds of work. Out: `TableRows`. The package has tables of A100 SXM and L40S
 (`tessera/data/tables`, made by `tools/make_tables.py`). The package `aiconfigurator_core`, if it is
-installed (the extra `tables`), has tables of more GPUs. If several kernels were measured for the
-same sizes, the fastest counts, because a library would choose it. A table is unusable if a row
-appears twice for one kernel with very different times, or if a time is not a number.
+installed (the extra `tables`), has tables of more GPUs and of three libraries. If several kernels
+were measured for the same sizes, the fastest counts, because a library would choose it. A table is
+unusable if a time is not a number, or if a row appears twice for one kernel with very different
+times.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -20,9 +22,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from tessera.diagnostics import TesseraError
-from tessera.ir.plan.tables import FIXED, SIZES, Fixed, Sizes, TableKind, TableRows
+from tessera.ir.plan.tables import FIXED, LIBRARIES, SIZES, Fixed, Sizes, TableKind, TableRows
 
-FRAMEWORK = "vllm"
 EXTRA = "tables"
 INSTALL = f"pip install 'tessera-compiler[{EXTRA}]'"
 _PACKAGED = Path(__file__).parents[2] / "data" / "tables"
@@ -47,6 +48,7 @@ _FOLDERS = {
 _TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
 # Requests choose experts unevenly: the more uneven of the two laws that all tables have.
 _DISTRIBUTION = "power_law_1.2"
+_OTHER_WORK = "nongated"  # in the name of kernels of experts with two products, not three
 # The exceptions of numpy and zipfile for bytes that are not a whole archive.
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, RuntimeError)
 _CONTRADICTION = 2.0  # ratio of two times of the same kernel and sizes
@@ -54,6 +56,14 @@ _LEAST_NS, _MOST_NS = 1.0, 3.6e12
 
 Columns = Mapping[str, Sequence[object]]
 AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+@cache
+def library_bars() -> Mapping[str, Sequence[float]]:
+    """Constants of the bars between libraries, by GPU and family (`planning.prices.libraries`)."""
+    document = json.loads((_PACKAGED / "library_bars.json").read_text(encoding="utf-8"))
+    bars: dict[str, list[float]] = document["bars"]
+    return bars
 
 
 def has_tables(gpu: str) -> bool:
@@ -72,37 +82,41 @@ def extra_is_missing() -> bool:
 
 
 @cache
-def read_tables(gpu: str, kind: TableKind, dtype: str = "bfloat16") -> tuple[TableRows, ...]:
-    """All tables of a kind of work on a GPU in a type; none for a GPU that was not measured."""
+def read_tables(
+    gpu: str, kind: TableKind, dtype: str = "bfloat16", library: str = LIBRARIES[0]
+) -> tuple[TableRows, ...]:
+    """A library's tables of a kind of work on a GPU in a type; none if it was not measured."""
     system = _SYSTEMS.get(gpu)
     if system is None:
         return ()
-    read = read_packaged(_PACKAGED, gpu, system, kind)
+    read = read_packaged(_PACKAGED, gpu, system, kind, library)
     versions = {rows.version for rows in read}
-    for path in _other_files(system, kind):
+    for path in _other_files(system, kind, library):
         if path.parent.name not in versions:
-            read += read_parquet(path, gpu, kind, dtype)
+            read += read_parquet(path, gpu, kind, dtype, library)
     return tuple(rows for rows in read if rows.fixed[0] == dtype)
 
 
-def _other_files(system: str, kind: TableKind) -> list[Path]:
+def _other_files(system: str, kind: TableKind, library: str) -> list[Path]:
     """The files of the other package, by version."""
     if extra_is_missing():
         return []
     spec = find_spec(_OTHER_PACKAGE)
     folder, stem = _FOLDERS[kind]
     places = [] if spec is None else list(spec.submodule_search_locations or ())
-    base = [Path(place, "systems", "data", system, folder, FRAMEWORK) for place in places]
+    base = [Path(place, "systems", "data", system, folder, library) for place in places]
     return sorted(path for at in base for path in at.glob(f"*/{stem}.parquet"))
 
 
 # --- the tables in this package ----------------------------------------------------------------
 
 
-def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple[TableRows, ...]:
-    """The tables in files `SYSTEM.FRAMEWORK-VERSION.npz`."""
+def read_packaged(
+    folder: Path, gpu: str, system: str, kind: TableKind, library: str = LIBRARIES[0]
+) -> tuple[TableRows, ...]:
+    """The tables in files `SYSTEM.LIBRARY-VERSION.npz`."""
     read: list[TableRows] = []
-    for path in sorted(folder.glob(f"{system}.{FRAMEWORK}-*.npz")):
+    for path in sorted(folder.glob(f"{system}.{library}-*.npz")):
         version = path.name.removesuffix(".npz").partition("-")[2]
         try:
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
@@ -125,7 +139,7 @@ def read_packaged(folder: Path, gpu: str, system: str, kind: TableKind) -> tuple
             read.append(
                 TableRows(
                     gpu=gpu,
-                    framework=FRAMEWORK,
+                    library=library,
                     version=version,
                     kind=kind,
                     fixed=(*(str(names[code]) for code in exact[:types]), *exact[types:]),
@@ -184,7 +198,9 @@ def packed(
 # --- parquet -----------------------------------------------------------------------------------
 
 
-def read_parquet(path: Path, gpu: str, kind: TableKind, dtype: str) -> tuple[TableRows, ...]:
+def read_parquet(
+    path: Path, gpu: str, kind: TableKind, dtype: str, library: str
+) -> tuple[TableRows, ...]:
     """The tables in a file as `aiconfigurator` writes it, of the version that its folder names."""
     import pyarrow.parquet
 
@@ -193,11 +209,16 @@ def read_parquet(path: Path, gpu: str, kind: TableKind, dtype: str) -> tuple[Tab
         columns: Columns = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
     except (OSError, ValueError, pyarrow.ArrowException) as problem:
         raise _broken(str(path), f"it cannot be read: {problem}") from None
-    return tables_of(columns, str(path), gpu, path.parent.name, kind)
+    return tables_of(columns, str(path), gpu, path.parent.name, kind, library)
 
 
 def tables_of(
-    columns: Columns, name: str, gpu: str, version: str, kind: TableKind
+    columns: Columns,
+    name: str,
+    gpu: str,
+    version: str,
+    kind: TableKind,
+    library: str = LIBRARIES[0],
 ) -> tuple[TableRows, ...]:
     """The tables in the columns of a file; rows of other versions and types are skipped."""
     parts = _PARTS[kind]
@@ -219,9 +240,12 @@ def tables_of(
         for (row_sizes, row_fixed, kernel, latency), row_version, law in zip(
             measured, columns["version"], spread, strict=True
         )
-        if row_version == version and law == _DISTRIBUTION and row_fixed[0] in _TYPES
+        if row_version == version
+        and law == _DISTRIBUTION
+        and row_fixed[0] in _TYPES
+        and _OTHER_WORK not in kernel
     )
-    return tuple(_sorted_rows(rows, name, gpu, version, kind))
+    return tuple(_sorted_rows(rows, name, gpu, version, kind, library))
 
 
 Change = Callable[[object], str | int]
@@ -285,6 +309,7 @@ def _sorted_rows(
     gpu: str,
     version: str,
     kind: TableKind,
+    library: str,
 ) -> list[TableRows]:
     """Rows grouped by their fixed values, each size once; refuses contradictory rows."""
     by_kernel: dict[tuple[Fixed, Sizes, str], list[float]] = {}
@@ -305,7 +330,7 @@ def _sorted_rows(
     return [
         TableRows(
             gpu=gpu,
-            framework=FRAMEWORK,
+            library=library,
             version=version,
             kind=kind,
             fixed=fixed,

@@ -22,14 +22,26 @@ class CostSource(enum.Enum):
     SHEET = "sheet"
 
 
+@dataclass(frozen=True, slots=True)
+class SharedError:
+    """The part of a time's error (of its variance) that the GPUs of a group have in common.
+
+    It cancels where two of them are compared. Group 0 is all GPUs.
+    """
+
+    part: float
+    group: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """A predicted time. The true time is assumed to differ by at most the fraction `error`.
+    """A predicted time. Nine of ten true times are within the factor `1 + error`, either way.
 
     `beside` holds the times beside a neighbour on the same card that only computes, and beside a
     neighbour that only moves memory, if both are known. `alone_ns` and `quiet_ns` are as in
     `PlacedStep`. `origin` gives details of the source, such as the rows. `variant` is the
-    architecture of the code that was timed; empty if it follows from the device.
+    architecture of the code that was timed; empty if it follows from the device. `shared` is the
+    part of the error that other GPUs share.
     """
 
     ns: float
@@ -40,6 +52,7 @@ class Duration:
     quiet_ns: float | None = None
     origin: str = ""
     variant: str = ""
+    shared: SharedError | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):

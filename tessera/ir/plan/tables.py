@@ -8,6 +8,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+LIBRARIES = ("vllm", "trtllm", "sglang")
+"""The libraries whose kernels were measured; the tables in this package are of the first."""
+
 
 class TableKind(enum.Enum):
     """What was measured. The sizes of a row, in order, are in `SIZES`."""
@@ -53,13 +56,13 @@ class WorkShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRows:
-    """Times of one kind of work on one kind of GPU, by one version of a framework.
+    """Times of one kind of work on one kind of GPU, by one version of a library.
 
     All rows have the same `fixed`; their sizes are distinct.
     """
 
     gpu: str
-    framework: str
+    library: str
     version: str
     kind: TableKind
     fixed: Fixed
@@ -67,5 +70,5 @@ class TableRows:
     ns: tuple[float, ...]
 
     def origin(self) -> str:
-        """The framework that was measured: `vllm 0.14.0`."""
-        return f"{self.framework} {self.version}"
+        """The library that was measured: `vllm 0.14.0`."""
+        return f"{self.library} {self.version}"

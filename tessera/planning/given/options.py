@@ -14,6 +14,7 @@ from tessera.frontend.machine.quantities import format_time, parse_bytes
 from tessera.ir.objectives import OBJECTIVES, PAIR, THROUGHPUT, Objective
 from tessera.ir.options import WrongOption
 from tessera.ir.plan.machine import Machine
+from tessera.ir.plan.tables import LIBRARIES
 from tessera.ir.progress import OnProgress, StageProgress
 from tessera.planning.search.strategies import PLAN_STRATEGIES, Strategy
 
@@ -28,6 +29,7 @@ class PlanOptions:
     Without `slots` or `sequences`, as many are used as pay, within memory. `strategy` selects the
     best plan of one form in place of the best of all; `placement`, `random:SEED` or a file, selects
     that placement. `tables` looks up durations in tables of measured kernel times where available.
+    `library` is the library whose kernels will run, if it is known; bars are narrower then.
     `states_alike` asks for two policies whose states are on the same devices. `pins` and `forbids`
     are `STEP=GPU`. `cuts` (`STEP:AXIS=SHARE[@GPU],...`) and `twins` (`STEP[=GPU,...]`) divide steps
     as asked for; the search then divides no others. `seconds` ends the search by the clock, which
@@ -49,6 +51,7 @@ class PlanOptions:
     memory: tuple[tuple[str, int] | str, ...] = ()
     profiles: tuple[str, ...] = ()
     tables: bool = True
+    library: str | None = None
     pins: tuple[str, ...] = ()
     forbids: tuple[str, ...] = ()
     cuts: tuple[str, ...] = ()
@@ -67,6 +70,10 @@ class PlanOptions:
             raise WrongOption(f"{{strategy}} is one of {', '.join(PLAN_STRATEGIES)}")
         if self.seconds is not None and not 0 < self.seconds < inf:
             raise WrongOption("{seconds} is a number above 0")
+        if self.library is not None and self.library not in LIBRARIES:
+            raise WrongOption(f"{{library}} is one of {', '.join(LIBRARIES)}")
+        if self.library is not None and not self.tables:
+            raise WrongOption("{library} names the library of tables: not without {tables}")
         if self.tpot_ns is not None and not 0 < self.tpot_ns < inf:
             raise WrongOption("a limit is a time above 0")
         if self.strategy is not None and self.placement is not None:
@@ -112,6 +119,7 @@ class PlanOptions:
             ("gap", repr(self.gap)),
             ("seconds", self.seconds),
             ("tables", None if self.tables else "none"),
+            ("library", self.library),
             ("states", "alike" if self.states_alike else None),
             ("tpot_ns", None if self.tpot_ns is None else repr(self.tpot_ns)),
             *(("pin", rule) for rule in self.pins),

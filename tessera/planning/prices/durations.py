@@ -49,7 +49,7 @@ def trace_costs(
     costs = estimate_costs(trace.program, trace.graph, machine)
     if options.tables:
         shapes = step_shapes(trace.program, trace.graph, costs)
-        tables = find_tables(shapes, machine, own)
+        tables = find_tables(shapes, machine, own, options.library)
         costs = merge_tables(costs, machine, trace.graph, shapes, tables, own)
     return bar_endless(merge_profiles(costs, machine, own))
 

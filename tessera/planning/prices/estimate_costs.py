@@ -30,7 +30,16 @@ from tessera.ir.graph.graph import KernelGraph, Node
 from tessera.ir.graph.region import Region
 from tessera.ir.operators.records import OperatorMismatch
 from tessera.ir.operators.table import bind
-from tessera.ir.plan.costs import Barred, Cost, Costs, CostSource, Duration, LaunchWork, StepCosts
+from tessera.ir.plan.costs import (
+    Barred,
+    Cost,
+    Costs,
+    CostSource,
+    Duration,
+    LaunchWork,
+    SharedError,
+    StepCosts,
+)
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.program.program import (
     Launch,
@@ -62,6 +71,9 @@ _WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
 _UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
+# Part of the variance that guesses for all GPUs have in common: the least of all pairs of GPUs, in
+# products and attention of the tables.
+_SHARED = 0.3
 PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _ROUTINGS = (UNIFORM, UNEVEN)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
@@ -299,7 +311,8 @@ def model_duration(times: list[float], gpu: Gpu, *, sure: bool) -> Duration:
     source = CostSource.MODEL if gpu.key in CALIBRATED_ON else CostSource.SHEET
     ns = sqrt(min(times) * max(times))
     error = error_of(ns, gpu) * (1.0 if sure else _UNSURE)
-    return Duration(ns=ns, source=source, error=(1.0 + error) * (max(times) / ns) - 1.0)
+    error = (1.0 + error) * (max(times) / ns) - 1.0
+    return Duration(ns=ns, source=source, error=error, shared=SharedError(_SHARED))
 
 
 def _too_large(

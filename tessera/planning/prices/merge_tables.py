@@ -7,8 +7,9 @@ that keeps what is special about the code. The one with the narrower bar counts,
 they are equal. Tables were often measured with the bytes in L2, which does not hold for a request,
 so no time is below that of reading the step's weights and state from memory.
 
-GPUs are compared by rows of one version of a framework (`find_tables`): the newest version that
-every GPU with rows has. If there is none, each GPU uses its newest version, and bars are wider.
+GPUs are compared by rows of one version of a library (`find_tables`): the newest version that every
+GPU with rows has. If there is none, each GPU uses its newest version, and bars are wider. If the
+library that will run is not given, those that all these GPUs have count together (`libraries`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from re import findall
 
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import (
@@ -38,17 +40,21 @@ from tessera.ir.plan.costs import (
     StepCosts,
 )
 from tessera.ir.plan.machine import Device, Gpu, Machine
-from tessera.ir.plan.tables import Fixed, TableKind, WorkShape
+from tessera.ir.plan.tables import LIBRARIES, Fixed, TableKind, WorkShape
 from tessera.ir.program.program import Buffer, Program
 from tessera.planning.prices.estimate_costs import PERSISTENT, distinct_bytes
-from tessera.planning.prices.table_lookup import TableIndex, operations_and_bytes, ratio
+from tessera.planning.prices.libraries import LibraryTables
+from tessera.planning.prices.table_lookup import TableIndex, from_memory_ns, operations_and_bytes
 from tessera.planning.prices.work_shapes import StepShape, step_shape
 
 
 def find_tables(
-    shapes: Iterable[StepShape], machine: Machine, profiles: Iterable[Profile]
+    shapes: Iterable[StepShape],
+    machine: Machine,
+    profiles: Iterable[Profile],
+    library: str | None = None,
 ) -> dict[WorkShape, KnownTables]:
-    """The tables for every shape for which some GPU has rows."""
+    """The tables for every shape for which some GPU has rows; of one library if it is known."""
     gpus = {card.gpu.key for card in machine.cards if not card.gpu.like}
     measured = {row.gpu for profile in profiles for row in profile.rows}
     known: dict[tuple[TableKind, Fixed], KnownTables] = {}
@@ -58,7 +64,7 @@ def find_tables(
             continue
         key = step.shape.kind, step.shape.fixed
         if key not in known:
-            known[key] = _known(frozenset(gpus), frozenset(measured - gpus), *key)
+            known[key] = _known(frozenset(gpus), frozenset(measured - gpus), *key, library)
         if known[key].by_gpu:
             found[step.shape] = known[key]
     return found
@@ -75,59 +81,86 @@ def missing_tables(machine: Machine) -> str:
     return f"the extra `{EXTRA}` has measured kernel times of {', '.join(names)}: {INSTALL}"
 
 
-def table_ns(shape: WorkShape, gpu: Gpu) -> float | None:
-    """The newest table's time for a shape on a kind of GPU; None if there is none."""
+def table_ns(shape: WorkShape, gpu: Gpu, library: str | None = None) -> float | None:
+    """The newest tables' time for a shape on a kind of GPU; None if there is none."""
     if gpu.like:
         return None
-    tables = _known(frozenset((gpu.key,)), frozenset(), shape.kind, shape.fixed).by_gpu
-    index = tables.get(gpu.key)
-    answer = None if index is None else index.find(shape.sizes)
+    known = _known(frozenset((gpu.key,)), frozenset(), shape.kind, shape.fixed, library)
+    tables = known.by_gpu.get(gpu.key)
+    answer = None if tables is None else tables.find(shape.sizes)
     return None if answer is None else answer.ns
 
 
 @lru_cache(maxsize=256)
 def _known(
-    gpus: frozenset[str], measured: frozenset[str], kind: TableKind, fixed: Fixed
+    gpus: frozenset[str],
+    measured: frozenset[str],
+    kind: TableKind,
+    fixed: Fixed,
+    library: str | None,
 ) -> KnownTables:
-    by_version = {gpu: _versions(gpu, kind, fixed) for gpu in sorted(gpus | measured)}
-    with_rows = [gpu for gpu in sorted(gpus) if by_version[gpu]]
+    """The tables of the library, or of those that all GPUs with rows have."""
+    chosen = [
+        tables
+        for name in ((library,) if library else LIBRARIES)
+        if (tables := _of_library(gpus, measured, kind, fixed, name))
+    ]
+    with_rows = {gpu for tables in chosen for gpu in tables if gpu in gpus}
+    chosen = [tables for tables in chosen if with_rows <= set(tables)] or chosen
+    by_gpu: dict[str, list[TableIndex]] = {}
+    versions: dict[str, set[str]] = {}
+    for tables in chosen:
+        for gpu, index in tables.items():
+            by_gpu.setdefault(gpu, []).append(index)
+            if gpu in gpus:
+                versions.setdefault(index.rows.library, set()).add(index.rows.version)
+    return KnownTables(
+        {gpu: LibraryTables(tuple(own), library is not None) for gpu, own in by_gpu.items()},
+        mixed=any(len(own) > 1 for own in versions.values()),
+    )
+
+
+def _of_library(
+    gpus: frozenset[str], measured: frozenset[str], kind: TableKind, fixed: Fixed, library: str
+) -> dict[str, TableIndex]:
+    """A library's table of each GPU: the newest version that all of them have, or each its own."""
+    by_version = {gpu: _versions(gpu, kind, fixed, library) for gpu in sorted(gpus | measured)}
+    with_rows = [set(by_version[gpu]) for gpu in gpus if by_version[gpu]]
     if not with_rows:
-        return KnownTables({})
-    common = set.intersection(*(set(by_version[gpu]) for gpu in with_rows))
-    version = max(common, key=_version_number) if common else None
-    chosen = {}
-    for gpu, versions in by_version.items():
-        if versions:
-            newest = max(versions, key=_version_number)
-            chosen[gpu] = versions[version if version in versions and version else newest]
-    return KnownTables(chosen, mixed=version is None)
+        return {}
+    common = max(set.intersection(*with_rows), key=_version_number, default=None)
+    return {
+        gpu: versions[common if common in versions else max(versions, key=_version_number)]
+        for gpu, versions in by_version.items()
+        if versions
+    }
 
 
 @lru_cache(maxsize=256)
-def _versions(gpu: str, kind: TableKind, fixed: Fixed) -> dict[str, TableIndex]:
-    found = find_gpu(gpu)
+def _versions(gpu: str, kind: TableKind, fixed: Fixed, library: str) -> dict[str, TableIndex]:
+    known = find_gpu(gpu)
     return {
-        rows.version: TableIndex(rows, found)
-        for rows in read_tables(gpu, kind, str(fixed[0]))
+        rows.version: TableIndex(rows, known)
+        for rows in read_tables(gpu, kind, str(fixed[0]), library)
         if rows.fixed == fixed
     }
 
 
 def _version_number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return tuple(map(int, findall("[0-9]+", version)))
 
 
 _OTHER_CODE = 0.3  # added to the bar if the step runs other code than the measured one
-_OTHER_VERSION = 0.15  # added if the rows of the two GPUs are of different framework versions
+_OTHER_VERSION = 0.15  # added if the rows of the two GPUs are of different library versions
+_ROUNDED = 1 + 1e-9
 _FROM_MEMORY = 0.15  # the bar of a time that memory decides
-_MEMORY_PART = 0.89  # fraction of a data sheet's bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTables:
     """Tables by GPU and by the fixed properties of their rows; `mixed` if versions differ."""
 
-    by_gpu: Mapping[str, TableIndex]
+    by_gpu: Mapping[str, LibraryTables]
     mixed: bool = False
 
 
@@ -199,49 +232,55 @@ class _Priced:
         )
 
     def _cost(self, gpu: Gpu, device: Device, cost: Cost) -> Cost:
-        index = self.known.by_gpu.get(gpu.key)
-        if index is None or isinstance(cost, Barred) or device.sms != gpu.sms or gpu.like:
+        tables = self.known.by_gpu.get(gpu.key)
+        if tables is None or isinstance(cost, Barred) or device.sms != gpu.sms or gpu.like:
             return cost
-        answers = [self._row(index), *(self._carried(row, index) for row in self.rows)]
+        least = self._from_memory_ns(gpu)
+        answers = [self._row(tables, least), *(self._carried(row, tables) for row in self.rows)]
         known = [answer for answer in answers if answer is not None]
         if not known:
             return cost
-        return self._from_memory(min(known, key=lambda answer: answer.error), gpu)
+        best = min(known, key=lambda answer: answer.error)
+        if best.ns > least * _ROUNDED:
+            return best
+        origin = f"{best.origin}; raised to the time of its bytes from memory"
+        return replace(best, ns=least, error=max(best.error, _FROM_MEMORY), origin=origin)
 
-    def _row(self, index: TableIndex) -> Duration | None:
-        found = index.find(self.shape.sizes)
+    def _row(self, tables: LibraryTables, least: float) -> Duration | None:
+        found = tables.find(self.shape.sizes, least)
         if found is None:
             return None
         error = found.error + (0.0 if self.own else _OTHER_CODE)
-        origin = f"{index.rows.origin()}, {self.shape.text()}"
+        origin = f"{tables.origin()}, {self.shape.text()}"
         if self.known.mixed:
             error += _OTHER_VERSION
             origin += "; the other GPUs' rows are of other versions"
         if found.beyond:
             origin += "; beyond its rows"
-        return Duration(ns=found.ns, source=CostSource.TABLE, error=error, origin=origin)
+        return Duration(
+            ns=found.ns,
+            source=CostSource.TABLE,
+            error=error,
+            origin=origin,
+            shared=tables.shared(found.between),
+        )
 
-    def _carried(self, row: Measured, index: TableIndex) -> Duration | None:
+    def _carried(self, row: Measured, tables: LibraryTables) -> Duration | None:
         """A measurement on another whole GPU, times the ratio of the two GPUs' rows."""
         source = self.known.by_gpu.get(row.gpu)
-        if source is None or source is index or row.sms != source.gpu.sms:
+        if source is None or source is tables or row.sms != source.gpu.sms:
             return None
-        found = ratio(source, index, self.shape.sizes)
+        found = tables.over(source, self.shape.sizes)
         if found is None:
             return None
         error = (found.error**2 + row.error**2) ** 0.5
-        error += _OTHER_VERSION if source.rows.version != index.rows.version else 0.0
-        origin = f"{row.gpu} times {found.ns:.3g} by {index.rows.origin()}, {self.shape.text()}"
+        error += _OTHER_VERSION if source.versions() != tables.versions() else 0.0
+        origin = f"{row.gpu} times {found.ns:.3g} by {tables.origin()}, {self.shape.text()}"
         return Duration(ns=row.ns * found.ns, source=CostSource.RATIO, error=error, origin=origin)
 
-    def _from_memory(self, cost: Duration, gpu: Gpu) -> Duration:
-        """At least the time of its weights and state from memory, unless a cache holds all of
-        them."""
+    def _from_memory_ns(self, gpu: Gpu) -> float:
+        """The time of its weights and state from memory; 0 if a cache holds all of them."""
         if self.persistent <= gpu.l2_bytes / 2:
-            return cost
+            return 0.0
         _, moved = operations_and_bytes(self.shape.kind, self.shape.fixed, self.shape.sizes)
-        least = min(self.cold, moved) / (gpu.memory_bandwidth * _MEMORY_PART) * 1e9
-        if cost.ns >= least:
-            return cost
-        origin = f"{cost.origin}; raised to the time of its bytes from memory"
-        return replace(cost, ns=least, error=max(cost.error, _FROM_MEMORY), origin=origin)
+        return from_memory_ns(gpu, min(self.cold, moved))

@@ -87,15 +87,30 @@ def _expert_work(fixed: Fixed, sizes: Sizes, width: float) -> tuple[float, float
     return 2 * rows * matrix, width * used * matrix + 2 * 2 * (tokens + rows) * hidden
 
 
-def roofline_ns(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes) -> float:
-    """A launch, and about the longer of arithmetic and memory at the rates of the data sheet."""
+def arithmetic_and_memory_ns(
+    gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes
+) -> tuple[float, float]:
+    """The times of the arithmetic and of the bytes at the rates of the data sheet."""
     operations, moved = operations_and_bytes(kind, fixed, sizes)
     unit = _UNITS.get(str(fixed[0]), "bf16")
     rate = gpu.flops(unit) or gpu.flops("fp16") or 1e14
     low, high = (log(part) for part in _IN_CACHE[kind])
     missed = min(1.0, max(0.0, (log(moved / gpu.l2_bytes) - low) / (high - low)))
     bandwidth = gpu.memory_bandwidth * _CACHE_SPEED ** (1.0 - missed)
-    parts = operations / rate * 1e9, moved / bandwidth * 1e9
+    return operations / rate * 1e9, moved / bandwidth * 1e9
+
+
+_MEMORY_PART = 0.89  # fraction of a data sheet's bandwidth
+
+
+def from_memory_ns(gpu: Gpu, moved: float) -> float:
+    """The time of bytes that no cache holds."""
+    return moved / (gpu.memory_bandwidth * _MEMORY_PART) * 1e9
+
+
+def roofline_ns(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes) -> float:
+    """A launch, and about the longer of arithmetic and memory at the rates of the data sheet."""
+    parts = arithmetic_and_memory_ns(gpu, kind, fixed, sizes)
     together = float(sum(part**_SHARPNESS for part in parts) ** (1 / _SHARPNESS))
     return _LAUNCH_NS + together
 
@@ -125,11 +140,15 @@ _OUTSIDE = 0.5  # added to a bar for every factor of e beyond the grid
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A time, how far off it may be as a fraction, and how far beyond the grid (in log) it is."""
+    """A time, how far off it may be as a fraction, and how far beyond the grid (in log) it is.
+
+    `between` is the part of the error's variance that is a difference between libraries.
+    """
 
     ns: float
     error: float
     beyond: float = 0.0
+    between: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ interval includes that error; the choice between plans does not.
 
 from __future__ import annotations
 
+import enum
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from tessera.ir.objectives import Objective
 from tessera.ir.plan.plan import PlacedStep
 from tessera.planning.problem.period_limits import LimitKind
 from tessera.planning.promise.promise import Promise
-from tessera.planning.promise.trial import error_draws
+from tessera.planning.promise.trial import GpuKinds, error_draws, gpu_kinds
 from tessera.simulation.hardware import machine_hardware
 from tessera.simulation.known_work import KnownWork
 from tessera.simulation.noise import ErrorDraws, Floats, Noise, factors_of
@@ -52,11 +53,20 @@ _SPLIT, _DISTANCE = -1, -2
 
 
 def draws(
-    promise: Promise, objective: Objective, split_error: float = 0.0, seed: int = 0
+    promise: Promise,
+    objective: Objective,
+    split_error: float = 0.0,
+    seed: int = 0,
+    machines: GpuKinds | None = None,
 ) -> Floats:
-    """The value of the objective in every draw; `split_error` widens the draws of a split."""
-    nominal, errors = promise.chosen.value(objective), error_draws(promise.setting, seed)
-    limits = _limits(promise, objective, errors)
+    """The value of the objective in every draw; `split_error` widens the draws of a split.
+
+    To compare machines, `machines` are the kinds of GPUs of the first: draws are those of plans for
+    it, and replicas have the shares that suit the times of a draw, as a plan by these would have.
+    """
+    nominal = promise.chosen.value(objective)
+    errors = error_draws(promise.setting, seed, machines)
+    limits = _limits(promise, objective, errors, replan=machines is not None)
     if limits is None:
         return np.full(errors.count, nominal)
     drawn = nominal * limits
@@ -65,7 +75,7 @@ def draws(
         for replica in promise.simulated.replicas
         for placed in replica.traces
     )
-    if steps_under_way <= _SMALL:
+    if steps_under_way <= _SMALL and machines is None:
         drawn *= _distances(promise, objective, errors, np.log(limits))
     if split_error:
         drawn *= factors_of(errors.normals_at(_SPLIT, 0), split_error)
@@ -84,20 +94,31 @@ def steps_of(promise: Promise) -> Iterator[tuple[int, int, float, PlacedStep]]:
 # --- what limits a plan --------------------------------------------------------------------------
 
 
-def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Floats | None:
-    """Lower limits of the objective, as multiples of that without errors; None if unlimited."""
+def _limits(
+    promise: Promise, objective: Objective, errors: ErrorDraws, *, replan: bool = False
+) -> Floats | None:
+    """Lower limits of the objective, as multiples of that without errors; None if unlimited.
+
+    `replan`: replicas that are one device each get the shares that suit a draw.
+    """
     replicas = promise.simulated.replicas
     more: dict[str, dict[tuple[str, float], float]] = defaultdict(lambda: defaultdict(float))
     own: list[dict[tuple[str, str, float], float]] = [defaultdict(float) for _ in replicas]
     for number, trace, share, step in steps_of(promise):
         ns, alone_ns, _ = step.times_ns
-        served = promise.simulated.replicas[number].serves(trace)
-        more[step.device][step.name, step.error] += served * share * ns
+        part = replicas[number].serves(trace)
+        more[step.device][step.name, step.error] += part * share * ns
         own[number][step.name, step.device, step.error] += share * alone_ns
     latency = _latency(own, promise.chosen.latency_ns, errors)
     if objective.is_of_one_request:
         return latency
     rows: list[Floats | float] = []
+    shares: dict[str, float] = {}
+    if replan and not splits(promise):
+        for replica in replicas:
+            for device in replica.lowered.devices:
+                shares[device] = shares.get(device, 0.0) + replica.share
+    served: Floats | float = 0.0  # of a request in a nanosecond
     now = 0.0
     for limit in promise.chosen.limits:
         match limit.kind:
@@ -107,7 +128,11 @@ def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Float
                     ns * (errors.factors(name, limit.name, error) - 1.0)
                     for (name, error), ns in kinds
                 )
-                rows.append(limit.ns + sum(changes))
+                load = limit.ns + sum(changes)
+                if shares.get(limit.name, 0.0) > 0:
+                    served = served + shares[limit.name] / load
+                else:
+                    rows.append(load)
             case LimitKind.LINK | LimitKind.MEMORY:
                 rows.append(limit.ns)
             case LimitKind.SLOTS | LimitKind.STATE:
@@ -115,7 +140,7 @@ def _limits(promise: Promise, objective: Objective, errors: ErrorDraws) -> Float
             case LimitKind.WAITING:
                 continue
         now = max(now, limit.ns)
-    largest = np.zeros(errors.count)
+    largest = np.zeros(errors.count) + (1.0 / served if shares else 0.0)
     for row in rows:
         largest = np.maximum(largest, row)
     return largest / now if now > 0 and float(largest.min()) > 0 else None
@@ -210,11 +235,21 @@ _MOST_CAUSES = 3
 _LEAST_INFLUENCE = 0.3
 
 
+class Standing(enum.Enum):
+    """A plan beside another one, in nine of ten draws; `OPEN` if the error bars do not tell."""
+
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    OPEN = "open"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """A split against the best plan without one: its gain, the interval of it, how often it wins.
+    """A plan against a rival: its gain, the interval of it, how often it wins.
 
-    `causes` are steps and devices whose times decide, the most important first.
+    `causes` are steps and devices whose times decide, the most important first. The rival may be
+    for another machine: what both have in common, steps on GPUs of one kind or a part of an error
+    that kinds share, cancels.
     """
 
     split: str
@@ -230,10 +265,19 @@ class Doubt:
         """Whether the gain exceeds the errors of the times."""
         return self.wins >= SURE
 
+    @property
+    def standing(self) -> Standing:
+        """Which of the two is better, if the bar of their ratio says so."""
+        if self.low > 0:
+            return Standing.AHEAD
+        return Standing.BEHIND if self.high < 0 else Standing.OPEN
 
-def interval(promise: Promise, objective: Objective, seed: int = 0) -> tuple[float, float]:
+
+def interval(
+    promise: Promise, objective: Objective, seed: int = 0, machines: GpuKinds | None = None
+) -> tuple[float, float]:
     """The interval that contains nine of ten draws of the objective's value."""
-    low, high = _ends(draws(promise, objective, _split_error(promise), seed))
+    low, high = _ends(draws(promise, objective, _split_error(promise), seed, machines))
     nominal, more = promise.chosen.value(objective), _whole_error(promise)
     if not 0 < low <= high or not nominal > 0:
         return low, high
@@ -243,8 +287,13 @@ def interval(promise: Promise, objective: Objective, seed: int = 0) -> tuple[flo
 
 
 def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
-    """Whether a split stays ahead within the errors of the times."""
-    own, against = (draws(made, objective, _split_error(made)) for made in (split, rival))
+    """Whether a plan stays ahead of a rival within the errors of the times."""
+    same = split.setting.machine == rival.setting.machine
+    kinds = gpu_kinds(rival.setting.machine)
+    own, against = (
+        draws(made, objective, _split_error(made), machines=None if same else kinds)
+        for made in (split, rival)
+    )
     gains = against / own - 1.0
     low, high = _ends(gains)
     return Doubt(
@@ -254,7 +303,7 @@ def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
         low=low,
         high=high,
         wins=float(np.mean(gains > 0)),
-        causes=_causes((split, rival), np.log1p(gains)),
+        causes=_causes((split, rival), np.log1p(gains), kinds),
     )
 
 
@@ -288,17 +337,21 @@ def splits(promise: Promise) -> bool:
     return any(len(replica.lowered.devices) > 1 or replica.shares for replica in replicas)
 
 
-def _causes(promises: Sequence[Promise], outcomes: Floats) -> tuple[tuple[str, str], ...]:
-    """Steps whose errors correlate with the outcome, strongest first."""
-    influence: dict[tuple[str, str], float] = {}
+def _causes(
+    promises: Sequence[Promise], outcomes: Floats, kinds: GpuKinds
+) -> tuple[tuple[str, str], ...]:
+    """Steps whose errors correlate with the outcome, strongest first; one device of each kind."""
+    influence: dict[tuple[str, int], tuple[float, str]] = {}
     for promise in promises:
-        errors = error_draws(promise.setting)
+        errors = error_draws(promise.setting, kinds=kinds)
         for _, _, _, step in steps_of(promise):
-            key = step.name, step.device
+            key = step.name, errors.places[step.device]
             if step.error > 0 and key not in influence:
-                influence[key] = abs(_correlation(errors.normals(*key), outcomes))
-    ranked = sorted(influence.items(), key=lambda entry: -entry[1])
-    return tuple(key for key, value in ranked[:_MOST_CAUSES] if value >= _LEAST_INFLUENCE)
+                off = errors.normals(step.name, step.device)
+                influence[key] = abs(_correlation(off, outcomes)), step.device
+    ranked = sorted(influence.items(), key=lambda entry: -entry[1][0])
+    most = ((name, *value) for (name, _), value in ranked[:_MOST_CAUSES])
+    return tuple((name, device) for name, value, device in most if value >= _LEAST_INFLUENCE)
 
 
 def _correlation(first: Floats, second: Floats) -> float:

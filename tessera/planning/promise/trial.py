@@ -19,8 +19,9 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
+from tessera.ir.plan.costs import Duration, SharedError
 from tessera.ir.plan.launch_program import Area, with_area_counts
-from tessera.ir.plan.machine import CardId
+from tessera.ir.plan.machine import CardId, Machine
 from tessera.ir.plan.plan import Replica
 from tessera.planning.given.setting import Attempt, PlanSetting
 from tessera.planning.promise.assemble import KnownPrograms, nodes_over
@@ -62,15 +63,45 @@ _ROUNDS = 3
 _SEEDS = (0, 1)
 
 
-@lru_cache(maxsize=4)
-def _draws(steps: tuple[str, ...], devices: tuple[str, ...], seed: int) -> ErrorDraws:
-    return ErrorDraws(steps, devices, DRAWS, seed)
+GpuKinds = tuple[tuple[str, int], ...]
+"""Kinds of GPUs by key and SMs; a kind is its place here."""
+
+_Shared = tuple[tuple[tuple[str, str], SharedError], ...]
 
 
-def error_draws(setting: PlanSetting, seed: int = 0) -> ErrorDraws:
-    """Draws for the steps of a setting, in the order of its traces, and for its devices."""
+@lru_cache(maxsize=8)
+def _draws(steps: tuple[str, ...], places: GpuKinds, shared: _Shared, seed: int) -> ErrorDraws:
+    return ErrorDraws(steps, dict(places), DRAWS, seed, dict(shared))
+
+
+def gpu_kinds(machine: Machine) -> GpuKinds:
+    """The kinds of GPUs of a machine, in order."""
+    return tuple(dict.fromkeys((machine.gpu_of(d).key, d.sms) for d in machine.devices))
+
+
+def error_draws(setting: PlanSetting, seed: int = 0, kinds: GpuKinds | None = None) -> ErrorDraws:
+    """Draws for the steps of a setting, in the order of its traces, and for its kinds of GPUs.
+
+    With the `kinds` of another machine, its draws are those for that machine.
+    """
+    machine = setting.machine
+    order = list(dict.fromkeys((*(kinds or ()), *gpu_kinds(machine))))
+    places = [(d.name, order.index((machine.gpu_of(d).key, d.sms))) for d in machine.devices]
+    shared: dict[tuple[str, str], SharedError] = {}
+    for costs in setting.costs:
+        for step in costs.steps:
+            for device, cost in zip(machine.devices, step.on_device, strict=True):
+                if isinstance(cost, Duration) and cost.shared is not None:
+                    shared.setdefault((step.name, device.name), cost.shared)
     steps = dict.fromkeys(step.name for costs in setting.costs for step in costs.steps)
-    return _draws(tuple(steps), tuple(device.name for device in setting.machine.devices), seed)
+    return _draws(tuple(steps), tuple(places), tuple(shared.items()), seed)
+
+
+def _apart(setting: PlanSetting) -> ErrorDraws:
+    """Draws in which every device is off by itself."""
+    steps = dict.fromkeys(step.name for costs in setting.costs for step in costs.steps)
+    places = tuple((device.name, place) for place, device in enumerate(setting.machine.devices))
+    return _draws(tuple(steps), places, (), 0)
 
 
 class Trial:
@@ -122,7 +153,7 @@ class Trial:
         """The simulation of launch programs, which continues where it stopped."""
         key = seed, _counts(replicas)
         if key not in self._followed:
-            noise = None if seed is None else error_draws(self.setting).draw(seed, _SPREAD)
+            noise = None if seed is None else _apart(self.setting).draw(seed, _SPREAD)
             works = self._known_work.of(replicas, noise)
             self._followed[key] = Saturation(replicas, works, self.shares, self.hardware)
         return self._followed[key]

@@ -94,13 +94,14 @@ def test_an_interval_hardly_depends_on_what_is_drawn(
 
 def few_draws(setting: PlanSetting) -> ErrorDraws:
     steps = (step.name for costs in setting.costs for step in costs.steps)
-    return ErrorDraws(steps, (device.name for device in setting.machine.devices), 1024)
+    places = {device.name: place for place, device in enumerate(setting.machine.devices)}
+    return ErrorDraws(steps, places, 1024)
 
 
 def test_draws_are_near_those_that_are_simulated_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drawn, "error_draws", lambda setting, _: few_draws(setting))
+    monkeypatch.setattr(drawn, "error_draws", lambda setting, *_: few_draws(setting))
     found = plan(TRACES / "mlp.ptx", PlanOptions(gpus="a100", strategy="single"), compare=False)
     (made, *_) = promises(found.setting, [(found.decision.attempt, found.decision.choice)], LATENCY)
     errors, simulate = few_draws(found.setting), drawn._simulator(made, LATENCY)
@@ -205,7 +206,7 @@ def test_no_end_of_an_interval_is_below_zero(monkeypatch: pytest.MonkeyPatch) ->
     nominal = made.chosen.period_ns
     for factor in (1.0, 2.0, 1000.0):
         ends = (nominal / factor, nominal * factor)
-        monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends: np.repeat(ends, 10))
+        monkeypatch.setattr(doubt, "draws", lambda *_, ends=ends, **__: np.repeat(ends, 10))
         low, high = doubt.interval(made, THROUGHPUT)
         assert 0 < low < ends[0]
         assert high > ends[1]
@@ -217,7 +218,7 @@ def test_splits_that_gates_are_not_looked_for_would_not_be_taken() -> None:
         (promise._AHEAD, doubt.SPLIT_ERROR),
         (promise._AHEAD_ON_SLICES, doubt.SLICES_ERROR),
     ):
-        off = factors_of(ErrorDraws((), (), 1024).normals_at(drawn._SPLIT, 0), error)
+        off = factors_of(ErrorDraws((), {}, 1024).normals_at(drawn._SPLIT, 0), error)
         assert np.mean(off < ahead) < doubt.SURE
 
 

@@ -72,10 +72,18 @@ LOOP:
 """
 
 
-def planned(tmp_path: Path, text: str, gpus: str = "a100,l40s", *profiles: str) -> PlanReport:
+def planned(
+    tmp_path: Path,
+    text: str,
+    gpus: str = "a100,l40s",
+    *profiles: str,
+    library: str | None = None,
+) -> PlanReport:
     path = tmp_path / "trace.ptx"
     path.write_text(text)
-    options = PlanOptions(gpus=gpus, objective="latency", strategy="single", profiles=profiles)
+    options = PlanOptions(
+        gpus=gpus, objective="latency", strategy="single", profiles=profiles, library=library
+    )
     return plan(path, options, compare=False)  # steps of a plan in parts would be others
 
 
@@ -94,7 +102,7 @@ def test_calls_have_the_times_of_their_rows(tmp_path: Path) -> None:
         assert product.source is CostSource.TABLE
         assert product.ns == pytest.approx(rows.ns[rows.sizes.index((8, 4096, 4096))])
         assert product.origin == "vllm 0.14.0, gemm m=8 n=4096 k=4096 bfloat16"
-        assert product.error < 0.1
+        assert 0.05 < product.error < 0.6  # also of other libraries
         assert cost(report, 1, device).source is CostSource.SHEET
         assert cost(report, 2, device).source is CostSource.TABLE
     assert dict(report.sources)[CostSource.TABLE] == 4
@@ -151,7 +159,9 @@ def test_a_measurement_is_carried_over_by_the_rows(tmp_path: Path) -> None:
     assert carried.source is CostSource.RATIO
     there, here = cost(before, 0, 1).ns, cost(before, 0, 0).ns
     assert carried.ns == pytest.approx(50_000.0 * there / here)
-    assert carried.error < 0.1
+    known = cost(planned(tmp_path, text, "a100,l40s", str(path), library="vllm"), 0, 1)
+    assert known.ns == carried.ns
+    assert known.error < 0.1 < carried.error < 0.6
     assert "a100-80g-sxm times" in carried.origin
 
 

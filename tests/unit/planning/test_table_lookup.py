@@ -46,7 +46,7 @@ def table(factor: float = 1.5, gpu: str = "a100", without: Sizes = ()) -> TableI
     sizes = tuple(s for s in GRID if s != without)
     rows = TableRows(
         gpu=found.key,
-        framework="vllm",
+        library="vllm",
         version="1.0",
         kind=TableKind.GEMM,
         fixed=("bfloat16",),

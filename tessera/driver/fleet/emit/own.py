@@ -179,6 +179,8 @@ def _given(deployment: Deployment, engine: PlacedEngine, folder: str) -> list[st
         words += ["--memory", size if isinstance(size, str) else "{}={}".format(*size)]
     for path in options.profiles:
         words += ["--profile", os.path.relpath(path, folder)]
+    if options.library is not None:
+        words += ["--library", options.library]
     return words if options.tables else [*words, "--no-tables"]
 
 
