@@ -1,9 +1,9 @@
 """Lanes of a group of calls: dimensions along which all of them can be cut at once.
 
 In: calls, by their place in a `ValueFlow`, with the names of their dimensions
-(`ir.operators.cuts`). Out: `KernelLanes`. A block of one kernel can compute a range of a lane for all
-calls of the group, and needs nothing of the other blocks. Two calls share a lane if one writes a
-value along it that the other reads by the same elements in the same order. Dimensions of a value
+(`ir.operators.cuts`). Out: `KernelLanes`. A block of one kernel can compute a range of a lane for
+all calls of the group, and needs nothing of the other blocks. Two calls share a lane if one writes
+a value along it that the other reads by the same elements in the same order. Dimensions of a value
 are compared by their strides, in digits: 640 elements are 8 by 80 where the other call has these.
 A call that is not cut along a lane is computed by every block; then only the group may see it, and
 that must not be more work than the rest.
