@@ -11,6 +11,7 @@ with scales. `capture` writes a trace per step, as `tessc trace` does by default
 nothing but what the capture itself chooses by. `predict` has the planner say how long each trace
 takes on an H200, without a profile, and writes `results/unseen_steps.json`, committed before
 `measure`: it captures each step again on another day's machine, and measures the captured graph.
+All steps are captured at once; when the last one is, they are measured one after the other.
 `compare` puts the times beside the predictions; nothing that was predicted is changed.
 """
 
@@ -19,10 +20,12 @@ takes on an H200, without a profile, and writes `results/unseen_steps.json`, com
 
 from __future__ import annotations
 
+import fcntl
 import json
 import lzma
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from benchmarks.common import MODELS, RESULTS, Row, machine, tessc, write
 
 RESULT = RESULTS / "unseen_steps.json"
 NEAR, WITHIN = 0.12, 0.25
+CAPTURED = ".captured"
 Step = tuple[Any, tuple[Any, ...]]
 
 
@@ -324,7 +328,7 @@ def file_of(work: Path, name: str, ending: str) -> Path:
     return work / f"{name.replace(' ', '_').replace(',', '')}{ending}"
 
 
-def on_gpu(work: Path, name: str, *, is_measured: bool) -> Row:
+def on_gpu(work: Path, name: str, *, is_measured: bool = False) -> Row:
     """Capture a step; its trace is a file. Measured or not."""
     import torch
 
@@ -354,10 +358,30 @@ def on_gpu(work: Path, name: str, *, is_measured: bool) -> Row:
     }
     if is_measured:
         row["rounds_ns"] = []
-        for _ in range(2):
-            measure(call, row)
+        with alone(work, name):
+            for _ in range(2):
+                measure(call, row)
         write(row, file_of(work, name, ".json"))
     return {key: value for key, value in row.items() if key != "kernels"}
+
+
+@contextmanager
+def alone(work: Path, name: str) -> Iterator[None]:
+    """Inside, no other step is captured or measured: all wait for all captures, then take turns."""
+    file_of(work, name, CAPTURED).touch()
+    while not all(file_of(work, each, CAPTURED).exists() for each in STEPS):
+        time.sleep(0.2)
+    with (work / "turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
+def measured(work: Path, name: str) -> Row:
+    """A step, captured and measured; one that fails holds up no other."""
+    try:
+        return on_gpu(work, name, is_measured=True)
+    finally:
+        file_of(work, name, CAPTURED).touch()
 
 
 def predict(work: Path) -> None:
@@ -407,7 +431,7 @@ def compare(work: Path) -> None:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, seconds=420.0, jobs=6)
+    parser = parser_of(__doc__, seconds=420.0, jobs=len(STEPS))
     parser.add_argument("stage", choices=("capture", "predict", "measure", "compare"))
     options = parser.parse_args()
     if options.stage in ("predict", "compare"):
@@ -417,7 +441,7 @@ def main() -> None:
         "benchmarks.prediction.unseen_steps",
         tuple(STEPS),
         options,
-        lambda name: on_gpu(options.work, name, is_measured=options.stage == "measure"),
+        partial(measured if options.stage == "measure" else on_gpu, options.work),
         more=(options.stage,),
     )
 
