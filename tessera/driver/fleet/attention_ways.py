@@ -10,9 +10,9 @@ grow, and every layer that is apart crosses the link twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import combinations
 
 import numpy as np
 
@@ -21,13 +21,10 @@ from tessera.driver.fleet.model_steps import ModelStep
 from tessera.driver.fleet.placed_steps import GpuUnit, Ints, Places
 from tessera.driver.fleet.ways import UnitWay, WaySearch, placed_way
 from tessera.ir.program.program import Role
+from tessera.planning.search.attention import Split, best_split
 from tessera.planning.search.strategies import ATTENTION
 
 _MOST_PAIRS = 4
-_COARSE, _KEPT = 8, 3
-
-Split = tuple[int, int]
-"""Layers of a pair that one GPU has alone, and those with attention apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +57,18 @@ class _GpuPairs:
 
 
 def attention_ways(search: WaySearch, fits_alone: bool) -> Iterator[UnitWay]:
-    """The best ways with attention apart, both ways round; several pairs if no GPU suffices."""
+    """The best way of each group of pairs; several pairs if no GPU suffices."""
     layers, stays = _layers(search.model.decode[-1])
     if not stays.any() or stays.all():
         return
-    for kinds in permutations(range(len(search.offered.kinds)), 2):
+    for kinds in combinations(range(len(search.offered.kinds)), 2):
         for count in range(1, 2 if fits_alone else _MOST_PAIRS + 1):
             unit = search.unit(search.counts(*((kind, count) for kind in kinds)))
             if unit is None or layers[-1] + 1 < count:
                 break
             ways = [
-                _climbed(search, _GpuPairs(unit, kinds, count, layers, stays, is_turned))
+                _best(search, _GpuPairs(unit, order, count, layers, stays, is_turned))
+                for order in (kinds, kinds[::-1])
                 for is_turned in (False, True)
             ]
             yield from sorted(filter(None, ways), key=search.rate)[-1:]
@@ -89,28 +87,21 @@ def _layers(step: ModelStep) -> tuple[Ints, Ints]:
     return np.minimum(np.array(layers), max(layer - 1, 0)), np.array(stays)
 
 
-def _climbed(search: WaySearch, pairs: _GpuPairs) -> UnitWay | None:
-    """The best of all splits: of those on a grid, then beside the best ones of it."""
-    known: dict[Split, tuple[float, UnitWay | None]] = {}
+def _best(search: WaySearch, pairs: _GpuPairs) -> UnitWay | None:
+    """The way of the best split."""
+    ways: dict[Split, UnitWay] = {}
     counts = search.counts(*((kind, pairs.count) for kind in pairs.kinds))
 
-    def best_of(splits: Iterable[Split]) -> list[Split]:
-        for own, apart in splits:
-            if own >= 0 and apart >= 1 and own + apart <= pairs.most and (own, apart) not in known:
-                places = search.places(pairs.places((own, apart)))
-                way = placed_way(search, ATTENTION, counts, pairs.unit, places)
-                known[own, apart] = (0.0 if way is None else search.rate(way)), way
-        return sorted(known, key=lambda split: -known[split][0])[:_KEPT]
+    def rate(split: Split) -> float:
+        places = search.places(pairs.places(split))
+        way = placed_way(search, ATTENTION, counts, pairs.unit, places)
+        if way is None:
+            return 0.0
+        ways[split] = way
+        return search.rate(way)
 
-    step = max(1, pairs.most // _COARSE)
-    ladder = [*range(0, pairs.most, step), pairs.most]
-    best = best_of((own, apart) for own in ladder for apart in ladder)
-    while step > 1:
-        step = -(-step // 2)
-        moves = [(a * step, b * step) for a in (-1, 0, 1) for b in (-1, 0, 1)]
-        best = best_of([(own + a, apart + b) for own, apart in best for a, b in moves])
-    way = known[best[0]][1]
-    return way and replace(way, note=_note(search, pairs, best[0]))
+    split = best_split(pairs.most, rate)
+    return split and replace(ways[split], note=_note(search, pairs, split))
 
 
 def _note(search: WaySearch, pairs: _GpuPairs, split: Split) -> str:

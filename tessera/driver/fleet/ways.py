@@ -188,6 +188,7 @@ def placed_way(
     used = len({place for own in places.values() for place in own})
     held = held_by(search.model, places, unit)
     best: UnitWay | None = None
+    most = -1.0
     for lanes in sorted({1, used // 2, used, used + 1, 2 * used} if used > 1 else {1}):
         rows, tokens = cache_room(search.model, held, unit, search.work, lanes)
         if rows < 1:
@@ -204,6 +205,7 @@ def placed_way(
             lanes=lanes,
             widest=max(held.tokens) / (sum(held.tokens) or 1.0) or 1.0,
         )
-        if best is None or search.rate(way) > search.rate(best):
-            best = way
+        rate = search.rate(way)
+        if rate > most:
+            best, most = way, rate
     return best

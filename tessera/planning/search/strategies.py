@@ -225,16 +225,20 @@ def _representatives(problem: Problem, most: int) -> list[int]:
 
 
 class AttentionStrategy(Strategy):
-    """Attention on one device, the rest on another."""
+    """Attention on one device, the rest on another; of two devices, layer by layer."""
 
     word = "attention"
     needs = "it needs kernels with attention in their names, and two GPUs that can run them"
 
     def placements(self, problem: Problem) -> Iterator[Placement]:
-        """Every pair of devices, both ways."""
+        """Every pair of devices, both ways; with two devices, also attention of some layers."""
+        from tessera.planning.search.attention import attention_apart
+
         if not any(task.kind == "attention" for task in problem.tasks):
             return
         for for_attention, other in itertools.permutations(_representatives(problem, 2), 2):
+            if len(problem.devices) == 2:
+                yield from attention_apart(problem, other, for_attention)
             yield tuple(
                 for_attention if task.kind == "attention" else other for task in problem.tasks
             )

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.planning.serving_traces import ServingStep, serving_trace
 from tessera.driver.fleet.attention_ways import attention_ways
+from tessera.driver.fleet.kernel_ways import _problem
 from tessera.driver.fleet.make_fleet import offered_for, priced_model
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.options import FleetOptions
@@ -19,6 +20,9 @@ from tessera.driver.fleet.ways import WaySearch, placed_way
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.measures import Slo
 from tessera.ir.program.program import Role
+from tessera.planning.problem.problem import measure
+from tessera.planning.search.attention import attention_layers
+from tessera.planning.search.strategies import ATTENTION
 from tests.helpers.share import share
 
 LAYERS = 4
@@ -169,6 +173,40 @@ def test_attention_apart_is_the_best_of_all_placements_of_its_form(
         alone = [rates[(n,) * (2 * LAYERS)] for n in (0, 1)]
         gained += form > 1.1 * sum(alone)
     assert gained
+
+
+def test_plans_put_attention_apart_as_the_best_of_all_splits_within_memory(
+    search: WaySearch,
+) -> None:
+    """`tessc plan`: with random memory, against every split from both ends on both GPUs."""
+    draw = random.Random(7)
+    apart = 0
+    for _ in share(range(8)):
+        memory = {"h100": int(draw.uniform(5e9, 8e9)), "l40s": int(draw.uniform(3e9, 9e9))}
+        tight = _with_memory(search, memory)
+        unit = tight.unit((1, 1))
+        assert unit is not None
+        problem = _problem(tight, unit, tight.model.decode[1], 48, 2).problem
+        layers = attention_layers(problem)
+        assert layers is not None
+        assert layers.count == LAYERS
+        every = [
+            layers.placement((own, n), first, 1 - first, turned)
+            for own in range(LAYERS)
+            for n in range(1, LAYERS + 1 - own)
+            for first in (0, 1)
+            for turned in (False, True)
+        ]
+        whole = [tuple(int((task.kind == "attention") == bool(n)) for task in problem.tasks)
+                 for n in (0, 1)]  # fmt: skip
+        measured = [measure(problem, placement) for placement in every + whole]
+        least = min((m.period_ns for m in measured if m.fits), default=None)
+        chosen = ATTENTION.best_placement(problem)
+        assert (chosen is None) == (least is None)
+        if chosen is not None:
+            assert measure(problem, chosen).period_ns == pytest.approx(least)
+            apart += chosen not in whole
+    assert apart
 
 
 def test_a_prompt_in_one_step_is_read_where_its_weights_are(search: WaySearch) -> None:
