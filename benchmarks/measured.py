@@ -235,6 +235,13 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
             " benchmarks/results/h200_rows.jsonl.xz --folds rows",
         ),
         Figure(
+            what="steps of models that are not Llama, predicted before they were measured, H200",
+            said="{within_25_percent} of {steps} within 25%, {within_12_percent} within 12%",
+            file="unseen_steps.json",
+            command="python -m benchmarks.prediction.unseen_steps compare --work FOLDER",
+            made=lambda data: data | {"steps": len(data["rows"])},
+        ),
+        Figure(
             what="plans on slices of an H200, simulated from a profile, against runs",
             said="{searched[plans]} plans, {searched[within_7_percent]:.0%} within 7%, the worst"
             " off by {searched[most_off]:.0%}",

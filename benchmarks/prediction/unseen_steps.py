@@ -10,7 +10,7 @@ widths; `mmdit` is that of `examples/models`, `fp8` a Qwen3-8B whose products ar
 with scales. `capture` writes a trace per step, as `tessc trace` does by default, and measures
 nothing but what the capture itself chooses by. `predict` has the planner say how long each trace
 takes on an H200, without a profile, and writes `results/unseen_steps.json`, committed before
-`measure`: it captures each step again on another day's machine, and measures the captured graph.
+`measure`: it captures each step again and measures the captured graph.
 All steps are captured at once; when the last one is, they are measured one after the other.
 `compare` puts the times beside the predictions; nothing that was predicted is changed.
 """
