@@ -6,11 +6,12 @@
 The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
 planned for an A100 and an L40S. Models are traces of `real_traces.py`: about 1000 calls on two GPUs
 to 1% and at the default gap, and all of Llama 70B on eight GPUs, with slots as they pay and with
-given ones. Each runs in a process of its own, without a cache. Seconds are of processor time, since
-wall time says little on a busy machine; stages are those that a terminal shows. `planning` is what
-comes after reading and durations, without the comparison with other GPUs. A busy machine also makes
-processor time longer: `million_calls_s` is what a million calls of an empty function took just
-before and after, which is about 0.05 on an idle core.
+given ones. Mixes are a prompt of 1024 tokens and four decode steps of 64 sequences: 8B on two GPUs,
+70B on eight. Each runs in a process of its own, without a cache. Seconds are of processor time,
+since wall time says little on a busy machine; stages are those that a terminal shows. `planning` is
+what comes after reading and durations, without the comparison with other GPUs. A busy machine also
+makes processor time longer: `million_calls_s` is what a million calls of an empty function took
+just before and after, which is about 0.05 on an idle core.
 
 `--beside` is a checkout of another commit: its planner is given the same traces, in turn with this
 one, `--repeats` times each, and the row with the least `planning` of each is kept.
@@ -54,7 +55,7 @@ MODELS: dict[str, tuple[str, str, int, dict[str, object]]] = {
 }
 MIXES: dict[str, tuple[tuple[tuple[str, int], ...], dict[str, object]]] = {
     # name: files of examples/large with their parts of the requests, options
-    f"{model}-mix-{gpus}": (
+    f"{model}-mix": (
         ((f"llama-{model}-prefill-1024", 1), (f"llama-{model}-decode-b64", 4)),
         {"gpus": gpus},
     )
