@@ -3,11 +3,11 @@
 In: a `Problem`. Out: an `IntegerModel` (numpy arrays, ready for HiGHS; `search.solve` runs it).
 
 Columns: `T` the period; `x[k,g]` task k is on device g; `y[t,g,h]` tensor t goes from g to h;
-`m[r,g]` resident r is on device g. The first allowed device of a task has no column: it is one
-minus the others. So with two devices there is one binary per task. Rows, in words: device g: sum of
-durations + sum of taxes * y at g <= T; pipe: sum of bytes * y * ns <= T; `y` covers every consumer
-whose device is not the producer's; room: sum of bytes * m <= capacity, left out if everything fits
-at once. Times are divided by `scale`, bytes by the capacity.
+`m[r,g]` resident r is on device g; `again[k,g]` device g does task k, too. The first allowed device
+of a task has no column: it is one minus the others. So with two devices there is one binary per
+task. Rows, in words: device g: sum of durations + sum of taxes * y at g <= T; pipe: sum of bytes *
+y * ns <= T; `y` covers every consumer whose device is not the producer's; room: sum of bytes * m <=
+capacity, left out if everything fits at once. Times are divided by `scale`, bytes by the capacity.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def build_model(problem: Problem, classes: Sequence[int] = ()) -> IntegerModel:
     choice = tuple(_task_columns(builder, problem, task) for task in range(len(problem.tasks)))
     chosen = [_expressions(options) for options in choice]
     scale = period_scale(problem)
-    moves = _transfer_columns(builder, problem, chosen)
-    _load_rows(builder, problem, chosen, moves, scale)
+    moves, again = _transfer_columns(builder, problem, chosen)
+    _load_rows(builder, problem, chosen, moves, again, scale)
     _memory_rows(builder, problem, chosen)
     counts = _count_rows(builder, problem, choice, moves, classes) if classes else ()
     return builder.finish(problem, scale, choice, counts)
@@ -238,10 +238,12 @@ _NOWHERE: Expression = (0.0, ())
 
 def _transfer_columns(
     builder: ModelBuilder, problem: Problem, chosen: list[dict[int, Expression]]
-) -> list[tuple[int, int, int, int]]:
-    """(tensor, from, to, column) for every transfer that could be needed, with its rows."""
+) -> tuple[list[tuple[int, int, int, int]], dict[tuple[int, int], int]]:
+    """(tensor, from, to, column) for every transfer that could be needed, with its rows; and the
+    columns of tasks that devices may do, too."""
     wires = {(wire.source, wire.target) for wire in problem.wires}
     transfers = []
+    again: dict[tuple[int, int], int] = {}
     for index, tensor in enumerate(problem.tensors):
         made = chosen[tensor.producer]
         readers = sorted(set(tensor.consumers) - {tensor.producer})
@@ -255,10 +257,16 @@ def _transfer_columns(
                 for g in sources
             }
             transfers += [(index, g, target, column) for g, column in columns.items()]
-            _cover_rows(builder, index, target, here, made, chosen, columns)
+            covers = dict(columns)
+            if tensor.again and target in made:
+                key = tensor.producer, target
+                if key not in again:
+                    again[key] = builder.column(f"again[{key[0]},{problem.devices[target]}]", 1.0)
+                covers[target] = again[key]
+            _cover_rows(builder, index, target, here, made, chosen, covers)
             if len(sources) > 1 or len(sources) < len(set(made) - {target}):
                 _source_rows(builder, index, made, columns)
-    return transfers
+    return transfers, again
 
 
 def _cover_rows(
@@ -293,6 +301,7 @@ def _load_rows(
     problem: Problem,
     chosen: list[dict[int, Expression]],
     moves: list[tuple[int, int, int, int]],
+    again: dict[tuple[int, int], int],
     scale: float,
 ) -> None:
     devices: list[dict[int, float]] = [{PERIOD: -1.0} for _ in problem.devices]
@@ -303,6 +312,9 @@ def _load_rows(
             assert ns is not None
             units = in_units(ns * task.rate, scale)
             constants[device] += add_to(devices[device], expression, units)
+    for (number, device), column in again.items():
+        task = problem.tasks[number]
+        devices[device][column] = in_units((task.ns[device] or 0.0) * task.rate, scale)
     wires = {(wire.source, wire.target): wire for wire in problem.wires}
     for tensor, source, target, column in moves:
         tax = in_units(problem.tax_ns(problem.tensors[tensor], wires[source, target]), scale)

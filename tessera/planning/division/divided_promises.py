@@ -1,11 +1,7 @@
 """Promises of divided plans: their programs are analysed, priced, lowered and simulated.
 
 In: a `PlanSetting` and the numbers of slots and sequences. Out: a `DividedPlans`: promises, and a
-bound on all plans, divided or not.
-
-The bound lets every step that may be cut use all devices at once: its time is that of shares which
-end together, at the best time per share that the whole or a part of it reaches. Exchanges are free
-in it, and so are weights and states of which no device has to hold more than its share.
+bound on all plans, divided or not (`divided_bound`).
 """
 
 from __future__ import annotations
@@ -16,30 +12,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.objectives import Figure, Objective, PlanFigures
+from tessera.ir.objectives import Objective
 from tessera.ir.plan.costs import Barred, Cost, Costs
 from tessera.ir.plan.division import Division, parts_of
 from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.divide import divide
-from tessera.planning.bound.class_model import class_bound
+from tessera.planning.division.divided_bound import divided_bound
 from tessera.planning.division.proposals import (
     GroupWays,
     Shares,
     equal_on_equal_cards,
     find_proposals,
 )
-from tessera.planning.division.ways import StepWays, find_ways
+from tessera.planning.division.ways import find_ways
 from tessera.planning.given.options import Watch
 from tessera.planning.given.setting import Attempt, LoadedTrace, PlanSetting, lowering_of
 from tessera.planning.given.setting_problem import build_problem, is_short, packed_slot_bytes
 from tessera.planning.prices.durations import trace_costs
-from tessera.planning.problem.problem import INFINITY, Problem
+from tessera.planning.problem.problem import INFINITY
 from tessera.planning.promise.promise import Promise, promise
 from tessera.planning.search.candidates import candidate_of
-from tessera.planning.search.latency import bound_of_requests
-from tessera.planning.search.plans import subset_problems
 from tessera.planning.search.strategies import PARTS, TENSOR, Strategy
 
 _MOST_SIMULATED = 2
@@ -96,7 +90,8 @@ class Divider:
                 made += self.promised(strategy, slots, lanes, objective, fixed, most, below)
         if not made and form == PARTS:
             made = self.promised(PARTS, slots, lanes, objective, None, 1, is_eager=True)
-        return DividedPlans(tuple(made), self.bound(slots, lanes, objective))
+        problem = build_problem(self.setting, slots, lanes).problem
+        return DividedPlans(tuple(made), divided_bound(problem, self.ways.traces, objective))
 
     def promised(
         self,
@@ -185,28 +180,6 @@ class Divider:
             )
         )
 
-    def bound(self, slots: int, lanes: int, objective: Objective) -> float:
-        """A bound on all plans: each step at its least time per share, on any devices."""
-        problem = build_problem(self.setting, slots, lanes).problem
-        single = problem if problem.detail is None else problem.detail.problem
-        steps = [step for trace in self.ways.traces for step in trace.steps]
-        devices = range(len(single.devices))
-        shared = replace(
-            single,
-            tasks=tuple(
-                replace(task, ns=tuple(step.least_ns(device) for device in devices))
-                for task, step in zip(single.tasks, steps, strict=True)
-            ),
-        )
-        figures = {figure: _least_figure(figure, shared, steps) for figure in objective.figures}
-        return objective.value(
-            PlanFigures(
-                period_ns=figures.get(Figure.PERIOD, 0.0),
-                latency_ns=figures.get(Figure.LATENCY, 0.0),
-                usd_per_request=figures.get(Figure.MONEY, 0.0),
-            )
-        )
-
 
 def _is_timed(objective: Objective) -> bool:
     """Whether the value of a plan is a time, as estimates are."""
@@ -223,36 +196,6 @@ def _with_memory(made: Promise) -> Promise:
             taken[card_of[area.device]] += area.bytes * area.count
     chosen = replace(made.chosen, memory=tuple(taken))
     return replace(made, simulated=replace(made.simulated, candidate=chosen))
-
-
-def _least_figure(figure: Figure, problem: Problem, steps: Sequence[StepWays]) -> float:
-    match figure:
-        case Figure.PERIOD:
-            return class_bound(problem, None)
-        case Figure.LATENCY:
-            return bound_of_requests(_as_one_device(problem, steps))
-        case Figure.MONEY:
-            priced = (price * class_bound(part, None) for part, price in subset_problems(problem))
-            return min(priced, default=INFINITY)
-
-
-def _as_one_device(problem: Problem, steps: Sequence[StepWays]) -> Problem:
-    """The problem on one device that does each step as fast as all devices together can."""
-    return Problem(
-        devices=("all",),
-        tasks=tuple(
-            replace(task, ns=(_together(task.ns, can_be_cut=step.can_be_cut),))
-            for task, step in zip(problem.tasks, steps, strict=True)
-        ),
-        tensors=problem.tensors,
-    )
-
-
-def _together(times: Sequence[float | None], *, can_be_cut: bool) -> float | None:
-    known = [max(ns, 1e-3) for ns in times if ns is not None]
-    if not can_be_cut or not known:
-        return min(known, default=None)
-    return 1.0 / sum(1.0 / ns for ns in known)
 
 
 def _like_whole(part: Cost, whole: Cost, estimate: Cost) -> Cost:

@@ -198,12 +198,13 @@ def _sketch(
     for is_compact, own_speeds in ((False, speeds), (True, speeds), (True, eager)):
         if is_compact and not is_short:
             break
-        chosen = ways.of(own_speeds, is_compact=is_compact)
+        enough = below if not is_rate and own_speeds is speeds else inf
+        chosen = ways.of(own_speeds, is_compact=is_compact, enough=enough)
         if chosen is None:
             continue
-        divided, classes = chosen.divided, chosen.classes
-        if not is_rate and chosen.ns >= below and own_speeds is speeds:
+        if chosen.ns >= enough:
             return None
+        divided, classes = chosen.divided, chosen.classes
         held = whole_bytes(divided, speeds.devices, lanes)
         room = [
             float(_room(machine, d) - slot_bytes - own)
@@ -258,6 +259,10 @@ class _Chosen:
     classes: list[ShareClass]
     ns: float
 
+    def is_cut_short(self, enough: float) -> bool:
+        """Whether ways are missing, and a request of so much time is wanted."""
+        return not self.divided and self.ns < enough
+
 
 class GroupWays:
     """Ways whose chains all have units to deal, for groups of devices; each is found once."""
@@ -267,14 +272,18 @@ class GroupWays:
         self._rates = rates
         self._known: dict[tuple[Speeds, bool], _Chosen | None] = {}
 
-    def of(self, speeds: Speeds, *, is_compact: bool) -> _Chosen | None:
-        """The ways and classes for a group; None if nothing is cut."""
-        key = speeds, is_compact
-        if key not in self._known:
-            self._known[key] = self._choose(speeds, is_compact=is_compact)
-        return self._known[key]
+    def of(self, speeds: Speeds, *, is_compact: bool, enough: float) -> _Chosen | None:
+        """The ways and classes for a group; None if nothing is cut.
 
-    def _choose(self, speeds: Speeds, *, is_compact: bool) -> _Chosen | None:
+        They may be missing if a request takes `enough` time or more.
+        """
+        key = speeds, is_compact
+        known = self._known.get(key)
+        if key not in self._known or (known is not None and known.is_cut_short(enough)):
+            known = self._known[key] = self._choose(speeds, is_compact=is_compact, enough=enough)
+        return known
+
+    def _choose(self, speeds: Speeds, *, is_compact: bool, enough: float) -> _Chosen | None:
         barred: list[set[int]] = [set() for _ in self.traces]
         for _ in range(_MOST_ROUNDS):
             divided, total = [], 0.0
@@ -284,6 +293,8 @@ class GroupWays:
                     return None
                 divided.append(DividedWays(trace, chosen.ways, rate))
                 total += chosen.ns * rate
+                if total >= enough:
+                    return _Chosen([], [], total)
             classes = find_classes(divided, len(self.traces[0].steps[0].ns))
             short = [kind for kind in classes if kind.units < 2]
             if not short:

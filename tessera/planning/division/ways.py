@@ -247,7 +247,15 @@ def _grains(
         for buffer, use in uses.items():
             if program.buffers[buffer].role is not Role.WEIGHT:
                 sets.setdefault(buffer, []).extend((use.needed, use.writes))
-    return {b: BufferGrains(program.buffers[b].bytes, some) for b, some in sets.items()}
+    known: dict[object, BufferGrains] = {}  # equal layers have equal grains
+    grains = {}
+    for buffer, some in sets.items():
+        size = program.buffers[buffer].bytes
+        key = size, tuple(ranges.tobytes() for ranges in some)
+        if key not in known:
+            known[key] = BufferGrains(size, some)
+        grains[buffer] = known[key]
+    return grains
 
 
 class _Touches:
@@ -256,7 +264,7 @@ class _Touches:
     def __init__(self, program: Program, grains: Mapping[int, BufferGrains]) -> None:
         self.program = program
         self.grains = grains
-        self._masks: dict[tuple[int, bytes], int] = {}
+        self._masks: dict[tuple[BufferGrains, bytes], int] = {}
 
     def of(self, uses: Uses) -> Touch:
         """The touch of one side."""
@@ -275,9 +283,10 @@ class _Touches:
         return Touch(tuple(needs), tuple(writes), tuple(kept))
 
     def _mask(self, buffer: int, ranges: Ranges) -> int:
-        key = buffer, ranges.tobytes()
+        grains = self.grains[buffer]
+        key = grains, ranges.tobytes()
         if key not in self._masks:
-            self._masks[key] = sum(1 << grain for grain in self.grains[buffer].of(ranges))
+            self._masks[key] = sum(1 << grain for grain in grains.of(ranges))
         return self._masks[key]
 
 

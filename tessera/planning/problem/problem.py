@@ -48,7 +48,7 @@ class Task:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """Bytes that one task writes and others read. At least `count` transfers move it, less than one
-    if others may go with it."""
+    if others may go with it. `again`: a device may do the task itself, too."""
 
     name: str
     bytes: float
@@ -56,6 +56,7 @@ class Tensor:
     consumers: tuple[int, ...]
     count: float = 1.0
     rate: float = 1.0
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
