@@ -150,21 +150,8 @@ class WaySearch:
         return places_of_all(self.model, decode, with_caches=in_chunks)
 
     def rate(self, way: UnitWay) -> float:
-        """The most requests per second that a way serves; with a limit on TPOT, about so many.
-
-        Then a batch takes turns with prompts, and has as many sequences as come within the limit.
-        """
-        work, most = self.work, way.rows_of(self.work)
-        limit = work.slo.tpot_ns
-        if limit is None or most < 1:
-            return way.most_rate(work, most)
-        prompt = max(way.prompt_taken(work).ns, 1e-9)
-        rates = [1e-6 * way.most_rate(work, most)]  # so that ways that miss it are compared, too
-        for rows in {most, *(1 << n for n in range(most.bit_length()))}:
-            left = 1 - way.decode.at(rows).ns / limit
-            kept = min(left * 1e9 / prompt, rows * 1e9 / (work.answer * limit))
-            rates.append(min(way.lanes * kept, way.most_rate(work, rows)))
-        return max(rates)
+        """The most requests per second that a way serves, limits or not."""
+        return way.most_rate(self.work, way.rows_of(self.work))
 
     def counts(self, *pairs: tuple[int, int]) -> tuple[int, ...]:
         """Counts by kind, of pairs (kind, count)."""
