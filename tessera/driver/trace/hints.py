@@ -34,8 +34,8 @@ def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> 
         read, written = used_buffers(program, nodes[step.id])
         if not may_have_hint(read, written):
             return step
-        counted = work.of(program.modules[step.module].variants[0], step)
         touched = float(distinct_bytes(graph, nodes[step.id]))
+        counted = work.of(program.modules[step.module].variants[0], step, touched)
         return replace(step, work=found_hint(counted, touched, read, written))
 
     return replace(program, steps=tuple(map(hinted, program.steps)))

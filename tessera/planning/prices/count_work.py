@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice, product
-from math import prod, sqrt
+from math import ceil, prod, sqrt
 
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.program.program import Launch, ModuleVariant, Scalar
@@ -32,6 +32,7 @@ from tessera.planning.prices.thread_walk import (
     MEMORY,
     SHARED,
     UNITS,
+    UNKNOWN_ROUNDS,
     WAITS,
     Tally,
     ThreadWalk,
@@ -43,6 +44,8 @@ _ALL_CTAS = 24  # up to this number, all CTAs are walked
 _FEWEST_PAIRS, _MOST_PAIRS = 4, 48
 _STABLE = 0.01  # maximum of twice the standard error of the drawn values, relative to the mean
 _MOST_WARPS = 8
+_MOST_ROUNDS = 1024  # of a loop whose length is unknown
+_GROWS = 0.05  # share of bytes by which twice the rounds ask for more, if rounds ask at all
 _LANES = ((0, 1), (1, 7), (8, 8), (16, 16))  # a lane, and the number of lanes it stands for
 _FEW_THREADS = ((0, 1), (1, 31))
 _ONE_LANE = ((0, 32),)
@@ -52,8 +55,13 @@ _AXES = ("x", "y", "z")
 Index = tuple[int, int, int]
 
 
-def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
-    """The work of a launch; None if the module has no body of the kernel."""
+def count_work(
+    module: ptx.Module, launch: Launch, unknown_rounds: int = UNKNOWN_ROUNDS
+) -> LaunchWork | None:
+    """The work of a launch; None if the module has no body of the kernel.
+
+    A loop that ends by a value from memory runs `unknown_rounds` rounds.
+    """
     function = next(
         (
             item
@@ -64,7 +72,8 @@ def count_work(module: ptx.Module, launch: Launch) -> LaunchWork | None:
     )
     if function is None or function.body is None:
         return None
-    counter = _Counter(_code(_Same(function)), launch, _arguments(function, launch))
+    arguments = _arguments(function, launch)
+    counter = _Counter(_code(_Same(function)), launch, arguments, unknown_rounds)
     found = counter.count()
     threads = prod(launch.grid) * prod(launch.block)
     most = counter.most
@@ -97,14 +106,31 @@ class LaunchCounts:
     def __init__(self) -> None:
         self._known: dict[tuple[object, ...], LaunchWork | None] = {}
 
-    def of(self, variant: ModuleVariant, launch: Launch) -> LaunchWork | None:
-        """The work of a launch of a variant of its module."""
+    def of(self, variant: ModuleVariant, launch: Launch, touched: float) -> LaunchWork | None:
+        """The work of a launch of a variant of its module that may touch these bytes."""
         scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
         shape = launch.grid, launch.ctas, launch.block, launch.shared_bytes
-        key = int(launch.module), variant.arch, launch.kernel, shape, scalars
+        key = int(launch.module), variant.arch, launch.kernel, shape, scalars, touched
         if key not in self._known:
-            self._known[key] = count_work(variant.ptx, launch)
+            self._known[key] = _reading_all(variant.ptx, launch, touched)
         return self._known[key]
+
+
+def _reading_all(module: ptx.Module, launch: Launch, touched: float) -> LaunchWork | None:
+    """The work of a launch whose loops of unknown length read all that the launch may touch.
+
+    So a decode step reads a full cache, though its length lies in memory. Rounds that ask for no
+    further bytes, and launches that ask for all bytes anyway, keep the usual number of rounds.
+    """
+    work = count_work(module, launch)
+    if work is None or work.sure or work.asked_bytes >= touched:
+        return work
+    more = count_work(module, launch, 2 * UNKNOWN_ROUNDS)
+    grown = 0.0 if more is None else (more.asked_bytes - work.asked_bytes) / UNKNOWN_ROUNDS
+    if grown * UNKNOWN_ROUNDS <= _GROWS * work.asked_bytes:
+        return work
+    further = ceil((touched - work.asked_bytes) / grown)
+    return count_work(module, launch, min(UNKNOWN_ROUNDS + further, _MOST_ROUNDS))
 
 
 def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:
@@ -150,6 +176,7 @@ class _Counter:
     code: ThreadCode
     launch: Launch
     parameters: dict[str, Value]
+    unknown_rounds: int = UNKNOWN_ROUNDS
     units: dict[str, int] = field(init=False)
     most: list[float] = field(init=False)
     sure: bool = True
@@ -244,7 +271,10 @@ class _Counter:
         for name, number in special.items():
             if name in self.code.places:
                 values[self.code.places[name]] = number
-        return ThreadWalk(self.code, self.units, values, self.parameters, thread % 32).run()
+        walk = ThreadWalk(
+            self.code, self.units, values, self.parameters, thread % 32, self.unknown_rounds
+        )
+        return walk.run()
 
 
 def _drawn_threads(threads: int, axes: int) -> Iterator[tuple[int, float]]:

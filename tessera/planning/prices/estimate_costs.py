@@ -211,7 +211,7 @@ class _Estimator:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(Wording(f"no code for {gpu.arch}: the module has {archs}")), None
         launch = for_arch(work, variant.arch)
-        counted = self.counted.of(variant, launch)
+        counted = self.counted.of(variant, launch, moved.total)
         if reason := _too_large(launch, counted, node, gpu, device):
             return Barred(Wording(reason)), None
         if counted is None:
@@ -279,7 +279,8 @@ class _DistinctBytes:
     def looked_up(self, work: LaunchWork | None) -> _DistinctBytes:
         """The bytes with indirect ones limited to those that its threads request, if known."""
         others = self.total - self.direct_private - self.direct_persistent
-        most = 0.0 if work is None else work.indexed_bytes * (1.0 if work.sure else _UNSURE)
+        # Which accesses of a loop of unknown length are looked up is not counted apart.
+        most = 0.0 if work is None else work.indexed_bytes if work.sure else work.asked_bytes
         if not 0 < most < others:
             return self
         part = most / others

@@ -19,7 +19,9 @@ from tessera.planning.prices.thread_code import NEGATED, NUMBER, Source, ThreadC
 from tessera.planning.prices.work_effects import descriptor_shape
 
 _MOST_STEPS = 60_000  # walked steps; steps skipped by closed forms do not count
-_UNKNOWN_ROUNDS = 8
+UNKNOWN_ROUNDS = 8
+"""Rounds of a loop that ends by a value from memory, unless a caller knows better."""
+
 _PERIODS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 _MOST_ARRIVALS = 33  # two windows of the longest period
 _SHORT_SKIPS = 4
@@ -57,6 +59,7 @@ class ThreadWalk:
     values: list[Value]
     parameters: Mapping[str, Value]
     lane: int
+    unknown_rounds: int = UNKNOWN_ROUNDS
     tally: Tally = field(init=False)
     log: list[LogEntry] = field(default_factory=list)
     arrivals: dict[int, list[_AtHead]] = field(default_factory=dict)
@@ -107,9 +110,10 @@ class ThreadWalk:
             return 1
         self.tally.sure = False
         self.rounds[at] = self.rounds.get(at, 0) + 1
-        leaves = self.rounds[at] > _UNKNOWN_ROUNDS
+        leaves = self.rounds[at] > self.unknown_rounds
         self.log.append(LogEntry(at, _SETTLED if leaves else _UNSETTLED, (), None))
-        return int(leaves)
+        # A jump backwards goes on with its loop, one forwards leaves it.
+        return int(leaves != (0 <= step.jump <= at))
 
     def _count(self, step: ThreadStep) -> None:
         effect, counts = step.effect, self.tally.counts

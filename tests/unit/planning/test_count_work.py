@@ -17,7 +17,7 @@ from tessera.ir.program.program import Launch, Program
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.planning.prices.count_work import count_work, static_shared_bytes
+from tessera.planning.prices.count_work import LaunchCounts, count_work, static_shared_bytes
 from tessera.planning.prices.device_model import Traffic, launch_ns, resident_ctas
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.thread_code import thread_code
@@ -63,6 +63,11 @@ DONE:
 }
 //! launch m.sums grid=GRID,1,1 block=128,1,1 smem=DYNAMIC args=[x, y, u32:COUNT]
 """
+LEFT = """setp.ge.s32 %p1, %r3, %r1;
+    @%p1 bra OUT;
+    bra LOOP;
+OUT:
+"""
 
 
 def program(
@@ -105,6 +110,25 @@ def test_a_branch_on_data_ends_and_is_said() -> None:
     found = work(program(10, body))
     assert not found.sure
     assert 10 <= dict(found.units)["fp32"] / 2 / 512 <= 200
+
+
+@pytest.mark.parametrize("turn", ["setp.lt.s32 %p1, %r3, %r1;\n    @%p1 bra LOOP;", LEFT])
+def test_a_loop_whose_length_lies_in_memory_reads_all_that_it_may(turn: str) -> None:
+    """Tested at its end, or left from inside."""
+    text = TRACE.replace("ld.param.u32 %r1, [n];", "ld.global.u32 %r1, [%rd1];")
+    text = text.replace("setp.lt.s32 %p1, %r3, %r1;\n    @%p1 bra LOOP;", turn)
+    text = text.replace("add.s32 %r3, %r3, 1;", "add.s32 %r3, %r3, 1;\n add.s64 %rd1, %rd1, 512;")
+    for name, value in (("STATIC", 16), ("DYNAMIC", 0), ("COUNT", 0), ("BODY", ""), ("GRID", 1)):
+        text = text.replace(name, str(value))
+    made = parse_trace(text)
+    launch, variant = next(made.launches()), made.modules[0].variants[0]
+    few = LaunchCounts().of(variant, launch, 0.0)
+    many = LaunchCounts().of(variant, launch, 100 * 4 * 128.0)
+    assert few is not None
+    assert many is not None
+    assert not many.sure
+    assert few.asked_bytes < 20 * 4 * 128
+    assert many.asked_bytes == pytest.approx(100 * 4 * 128, rel=0.05)
 
 
 def test_nobody_goes_into_a_trap() -> None:

@@ -67,7 +67,7 @@ def test_counts_are_kept_apart_by_range() -> None:
     whole = next(made.launches())
     counts = LaunchCounts()
     variant = made.modules[0].variants[0]
-    first, last = counts.of(variant, part(whole, 0, 8)), counts.of(variant, part(whole, 16, 24))
+    first, last = (counts.of(variant, part(whole, at, at + 8), 0.0) for at in (0, 16))
     assert first is not None
     assert last is not None
     assert first.instructions > last.instructions
