@@ -9,8 +9,7 @@ plan --gpus` takes it, tokens of prompts and answers, and its regime:
 - `single`: batches of one sequence.
 
 A cell with a demand asks for the least dollars per hour, all others for the most requests per
-second. A request of an image model is an image, of `STEPS` denoising steps. `TABLED` are the cells
-of the table in issue 40, with the gain that it names for them.
+second. A request of an image model is an image, of `STEPS` denoising steps.
 """
 
 from __future__ import annotations
@@ -218,16 +217,3 @@ CELLS = (
     Cell("mmdit", "b200,h100", 0, 0, FITS),
     Cell("mmdit", "l4,l40s", 0, 0, SINGLE),
 )
-
-TABLED = {
-    "llama-8b h20+h100 1024/256": 1.21,
-    "llama-8b a100+l40s 1024/256": 1.05,
-    "llama-8b h100+l40s 1024/256": 1.05,
-    "qwen3-30b h100+rtx-pro-6000 1024/512": 1.31,
-    "qwen3-30b h100+l40s 1024/512": 1.28,
-    "gpt-oss-120b h100+l40s 1024/512": 1.14,
-    "llama-70b-fp8 h100+l40s 1024/256": 1.15,
-    "llama-70b-fp8 h20+h100 1024/256": 1.16,
-    "llama-70b 4xa100+4xl40s 4096/512": 1.24,
-    "llama-8b a100+l40s 1024/256 200/s": 1.06,
-}

@@ -7,7 +7,8 @@ a model of `LAYERS` layers with attention and all the rest:
   (data parallel, one GPU alone, phases, roles), shares in steps of `GRID`;
 - one replica over both: every step of both phases on either GPU (layers, attention apart, kernels),
   with one to three batches under way;
-- the same with attention of decode steps split by sequences over both.
+- the same with attention of decode steps split by sequences over both;
+- all steps of a layer on both at once, by columns and heads, with one exchange per layer.
 
 Rates are those of devices and links that are never idle but for want of batches, so no simulation
 of such a plan is faster.
@@ -67,6 +68,7 @@ def random_case(seed: int) -> Served:
         prompt=tuple(prompt[REST]),
         weights=LAYERS * weights,
         steps=LAYERS,
+        joined=passed,
     )
     pairs = ((ATTENTION, REST, LAYERS), (REST, ATTENTION, LAYERS - 1))
     tokens, prompts = (
@@ -209,6 +211,24 @@ def _spread(served: Served) -> Iterator[float]:
             split, step = _split(served, batch, (share, 1.0 - share))
             for lanes in LANES if batch * min(share, 1.0 - share) >= 1 else ():
                 yield _best(served, lanes, batch, (split, step), (placed, prompt))
+            for lanes in LANES:
+                both = _by_columns(served, ns, batch, (share, 1.0 - share))
+                yield _best(served, lanes, batch, both, (placed, prompt))
+
+
+def _by_columns(
+    served: Served, ns: Sequence[Sequence[float]], batch: float, shares: tuple[float, float]
+) -> tuple[_Placed, _Taken]:
+    """Each GPU has a share of the heads and of the columns of every layer."""
+    own = np.array([[share * t for share, t in zip(shares, row, strict=True)] for row in ns])
+    size = LAYERS * batch * served.passed[0].bytes / served.kinds[0].wire
+    wires = np.array([[share * size for share in shares]])  # each sends what the other lacks
+    waits = LAYERS * (served.latency + 2 * served.transfer) + wires.max()
+    busy = own.sum(axis=0) + LAYERS * served.transfer
+    held = np.array([shares])
+    return _Placed(held, held, held), _Taken(
+        np.array([own.max(axis=1).sum() + waits]), busy[None, :], wires
+    )
 
 
 def _split(served: Served, batch: float, shares: tuple[float, float]) -> tuple[_Placed, _Taken]:

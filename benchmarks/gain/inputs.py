@@ -23,10 +23,13 @@ import numpy.typing as npt
 from benchmarks.gain.relaxation import Kind, Part, Passed, Served
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
+from tessera.frontend.machine.collectives import host_link
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Machine
-from tessera.ir.program.program import Role
+from tessera.ir.plan.tables import TableKind
+from tessera.ir.program.program import LibraryCall, Role
 from tessera.planning.given.setting import LoadedTrace
+from tessera.planning.prices.work_shapes import call_shape
 from tessera.planning.problem.plan_problem import RESERVED_BYTES, problem_of
 
 _DIGITS = 200  # units are alike if their times differ by less than half a percent
@@ -47,6 +50,7 @@ class _Unit:
     weights: float = 0.0
     kept: float = 0.0
     read: float = 0.0
+    joined: float = 0.0
     ns: Floats = field(default_factory=lambda: np.zeros(0))
 
     def likeness(self) -> tuple[object, ...]:
@@ -93,7 +97,7 @@ def served_of(
     demand: float | None = None,
 ) -> Served:
     """The model, GPUs and requests: tokens of a prompt, and decode steps."""
-    units = _units(model, request)
+    units = _units(model, request, all(kind.most in (1, inf) for kind in offered.kinds))
     kinds = len(offered.kinds)
     for unit in units:
         unit.ns = _times(model, request, unit, kinds)
@@ -112,6 +116,8 @@ def served_of(
                 memory=kind.gpu.memory_bytes - RESERVED_BYTES,
                 wire=wire,
                 usd=kind.usd_per_hour or 0.0,
+                inner=host_link(kind.gpu).port(kind.gpu) / 1e9,
+                inner_latency=host_link(kind.gpu).latency_ns / 2,
             )
             for kind in offered.kinds
         ),
@@ -131,7 +137,7 @@ def served_of(
     )
 
 
-def _units(model: ServedModel, request: tuple[int, float]) -> list[_Unit]:
+def _units(model: ServedModel, request: tuple[int, float], alone: bool) -> list[_Unit]:
     decode = model.decode[-1]
     owner = [_Unit(decode=[step]) for step in range(len(decode.ns))]
     states = decode.users(Role.STATE)
@@ -153,9 +159,31 @@ def _units(model: ServedModel, request: tuple[int, float]) -> list[_Unit]:
         known[name].weights += model.weight_bytes[name]
     known |= {name: owner[users[0]] for name, users in states.items()}
     units = list(dict.fromkeys(owner))
+    if model.prefill:
+        _join(decode, units, alone)
     for prefill in model.prefill[-1:]:
         units += _join_prompt(decode, prefill, known, owner)
     return units
+
+
+def _join(decode: ModelStep, units: Sequence[_Unit], alone: bool) -> None:
+    """What GPUs exchange that have parts of a unit's weights, per token.
+
+    GPUs of several kinds (`alone`: one of each) have columns of products, as plans with parts do:
+    all that goes in is gathered. They do not cut a call with all experts. GPUs of one kind may add
+    up products. The weights of a norm are as few as a token's numbers: it is not cut by weights.
+    """
+    calls = list(decode.trace.program.work())
+    for unit in units:
+        own = set(unit.decode)
+        shapes = [call_shape(call) for n in own if isinstance(call := calls[n], LibraryCall)]
+        made = max((t.bytes for t in decode.tensors if t.producer in own), default=inf)
+        taken = max((t.bytes for t in decode.tensors if own & set(t.consumers)), default=inf)
+        each = (taken if alone and taken < inf else min(made, taken)) / decode.rows
+        if alone and any(shape and shape.kind is TableKind.MOE for shape in shapes):
+            unit.joined = inf
+        elif each < unit.weights / 16:
+            unit.joined = each
 
 
 def _join_prompt(
@@ -218,6 +246,7 @@ def _part(units: Sequence[_Unit]) -> Part:
         kept=sum(unit.kept for unit in units),
         read=sum(unit.read for unit in units),
         steps=len(units),
+        joined=min(unit.joined for unit in units),
     )
 
 

@@ -1,6 +1,6 @@
 """The 40 cells: what no plan beats, what today's forms of plans reach, what the planner reaches.
 
-    python -m benchmarks.gain.program run [--as today|now] [--only WORDS] [--seconds 3600]
+    python -m benchmarks.gain.program run [--as today|now|program] [--only WORDS] [--seconds 3600]
     python -m benchmarks.gain.program small [--cases 500]
     python -m benchmarks.gain.program show
 
@@ -15,6 +15,10 @@ of `tessc plan`, simulated. `program` is the linear program (`relaxation`) by th
 - `same_batch`: steps of a sequence may run anywhere, in batches no larger than today's best form;
 - `all`: in every batch that memory and the limit allow.
 
+Of texts, `bar` is the interval of nine of ten gains over today's best form, drawn with the same
+errors for both sides (`bars`), and `by` what the gain comes from: batches larger than that form's,
+roles, and the rest: placement.
+
 GPUs of texts are busy for at most 95% of the time, as `tessc fleet` has it; with a limit, one
 request in a hundred may miss it. `small` compares the program with the best of all plans of small
 random cases (`enumerated`).
@@ -25,11 +29,13 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from benchmarks.common import Row, arguments, machine, write
-from benchmarks.gain.cells import CELLS, LINK, STEPS, TABLED, Cell
+from benchmarks.gain.bars import paired, sources
+from benchmarks.gain.cells import CELLS, LINK, STEPS, Cell
 from benchmarks.gain.enumerated import best_plan, random_case
 from benchmarks.gain.inputs import image_model, served_of
 from benchmarks.gain.relaxation import Allowed, Most, Served, most
@@ -37,7 +43,9 @@ from benchmarks.gain.steps import IMAGE_BATCHES, traces_of
 from tessera.diagnostics import TesseraError
 from tessera.driver.fleet.capacity import BUSY
 from tessera.driver.fleet.choose_units import FleetChoice
-from tessera.driver.fleet.make_fleet import fleet, offered_for, priced_model
+from tessera.driver.fleet.make_fleet import FleetReport, fleet, offered_for, priced_model
+from tessera.driver.fleet.model_steps import ServedModel
+from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.driver.serve.measures import Slo
@@ -46,10 +54,13 @@ KEPT = 0.99
 """Share of the requests that keep a limit."""
 TODAY = ("data parallel", "phase", "layers", "attention")
 NEAR, GAIN = 0.95, 1.10
+PROGRAM = "program"
+ROUNDED = 1e-6
+"""What rounding in the solver may take."""
 
 
 def run_cell(cell: Cell, row: Row, key: str) -> None:
-    """Fill in what a row lacks."""
+    """Fill in what a row lacks; without a key, only the program."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for name, text in traces_of(cell).items():
@@ -57,37 +68,76 @@ def run_cell(cell: Cell, row: Row, key: str) -> None:
             path.write_text(text)
             paths.append(str(path))
         begun = time.process_time()
-        served = (_text if cell.is_text else _images)(cell, paths, row, key)
-        row[key] |= {"processor_s": round(time.process_time() - begun, 1)}
-        row[key] |= {"commit": machine()["commit"]}
-    if "program" not in row:
-        begun = time.process_time()
-        row["program"] = _program(cell, served(), row["today"])
-        row["program"]["processor_s"] = round(time.process_time() - begun, 1)
+        served: Callable[[], Served]
+        if key == PROGRAM and cell.is_text:
+            served = partial(_priced, cell, paths)
+        else:
+            made = {} if key == PROGRAM else row.setdefault(key, {})
+            served = (_text if cell.is_text else _images)(cell, paths, row, made)
+            made["processor_s"] = round(time.process_time() - begun, 1)
+            made["commit"] = machine()["commit"]
+        if PROGRAM not in row or key == PROGRAM:
+            begun = time.process_time()
+            row["program"] = _program(cell, served(), row["today"])
+            row["program"]["processor_s"] = round(time.process_time() - begun, 1)
 
 
-def _text(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Served]:
+def _options(cell: Cell) -> FleetOptions:
     tpot = None if cell.tpot_ms is None else cell.tpot_ms * 1e6
-    options = FleetOptions(
+    return FleetOptions(
         gpus=cell.gpus,
         link=LINK,
         tokens=(cell.prompt, cell.answer),
         slo=Slo(tpot_ns=tpot),
         demand=cell.demand,
     )
-    try:
-        report = fleet(paths, options)
-    except TesseraError as refused:
-        row[key] = {"forms": {}, "refused": str(refused.diagnostics[0].headline)}
-        offered = offered_for(options)
-        model = priced_model(paths, options, offered)[0]
-    else:
-        row[key] = {"forms": {rival.name: _form(cell, rival) for rival in report.rivals}}
-        row[key] |= {"answer": _form(cell, report.chosen)}
-        offered, model = report.offered, report.model
-    return lambda: served_of(
-        model, offered, (cell.prompt, cell.answer - 1.0), tpot, cell.demand and cell.demand / BUSY
+
+
+def _served(cell: Cell, model: ServedModel, offered: Offered) -> Served:
+    demand = cell.demand and cell.demand / BUSY
+    return served_of(
+        model,
+        offered,
+        (cell.prompt, cell.answer - 1.0),
+        cell.tpot_ms and cell.tpot_ms * 1e6,
+        demand,
     )
+
+
+def _priced(cell: Cell, paths: list[str]) -> Served:
+    offered = offered_for(_options(cell))
+    return _served(cell, priced_model(paths, _options(cell), offered)[0], offered)
+
+
+def _text(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], Served]:
+    try:
+        report = fleet(paths, _options(cell))
+    except TesseraError as refused:
+        made |= {"forms": {}, "refused": str(refused.diagnostics[0].headline)}
+    else:
+        made |= {"forms": {rival.name: _form(cell, rival) for rival in report.rivals}}
+        made |= {"answer": _form(cell, report.chosen)}
+        made |= _compared(cell, report, row.get("today"))
+        return lambda: _served(cell, report.model, report.offered)
+    return partial(_priced, cell, paths)
+
+
+def _compared(cell: Cell, report: FleetReport, today: Row | None) -> Row:
+    """How sure the gain over today's best form is, and what it comes from."""
+    best = None if today is None else today_best(cell, today)
+    choices = [choice for choice in (*report.rivals, report.chosen) if choice.units]
+    if best is None or cell.demand or not choices:
+        return {}
+    choice = max(choices, key=lambda own: own.rate)
+    gain = choice.rate / best[1]["figure"]
+    made: Row = {"by": sources(report, choice, gain, best[1]["batch"])}
+    # Today's form, or where that is what has become better, the best other one of today's.
+    others = [own for own in choices if own.name in TODAY and own.units != choice.units]
+    if others:
+        other = max(others, key=lambda own: (own.name == best[0], own.rate))
+        made["bar"] = [gain * end for end in paired(report, choice, other)]
+        made["against"] = other.name
+    return made
 
 
 def _form(cell: Cell, choice: FleetChoice) -> Row | None:
@@ -101,7 +151,7 @@ def _form(cell: Cell, choice: FleetChoice) -> Row | None:
     return {"figure": figure, "batch": batch, "units": names}
 
 
-def _images(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Served]:
+def _images(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], Served]:
     reports: list[PlanReport] = []
     forms: dict[str, Row] = {}
     batches = IMAGE_BATCHES[: len(paths)]
@@ -114,7 +164,7 @@ def _images(cell: Cell, paths: list[str], row: Row, key: str) -> Callable[[], Se
             rate = batch * 1e9 / period / STEPS
             if rate > forms.get(name, {"figure": 0.0})["figure"]:
                 forms[name] = {"figure": rate, "batch": batch, "units": [report.plan.strategy]}
-    row[key] = {"answer": forms.pop("this plan"), "forms": forms}
+    made |= {"answer": forms.pop("this plan"), "forms": forms}
 
     def served() -> Served:
         offered = offered_for(FleetOptions(gpus=cell.gpus, link=LINK, tokens=(1, 1)))
@@ -170,26 +220,27 @@ def _reached(cell: Cell, row: Row | None) -> Row | None:
 # --- small cases --------------------------------------------------------------------------------
 
 
-def small_cases(count: int) -> Row:
-    """How the program compares with the best of all plans."""
-    ratios = []
-    below: list[int] = []
-    for seed in range(count):
+def small_ratios(seeds: Iterable[int]) -> dict[int, float]:
+    """The program over the best of all plans, of cases that have one."""
+    ratios = {}
+    for seed in seeds:
         served = random_case(seed)
         best, bound = best_plan(served), most(served)
-        rate = 0.0 if bound is None else bound.rate
-        if rate < best:
-            below.append(seed)
         if best:
-            ratios.append(rate / best)
-    ratios.sort()
+            ratios[seed] = (0.0 if bound is None else bound.rate) / best
+    return ratios
+
+
+def small_cases(count: int, ratios: Mapping[int, float]) -> Row:
+    """How the program compares with the best of all plans."""
+    ordered = sorted(ratios.values())
     return {
         "cases": count,
-        "with_a_plan": len(ratios),
-        "below_the_best_plan": below,
-        "within_10_percent": sum(ratio <= 1.1 for ratio in ratios),
-        "median": ratios[len(ratios) // 2],
-        "p90": ratios[len(ratios) * 9 // 10],
+        "with_a_plan": len(ordered),
+        "below_the_best_plan": [seed for seed, x in ratios.items() if x < 1 - ROUNDED],
+        "within_10_percent": sum(ratio <= 1.1 for ratio in ordered),
+        "median": ordered[len(ordered) // 2],
+        "p90": ordered[len(ordered) * 9 // 10],
     }
 
 
@@ -198,39 +249,42 @@ def small_cases(count: int) -> Row:
 
 def show(data: Mapping[str, Row]) -> None:
     """Print a line per cell and the sums."""
-    near, gained, rows = 0, 0, 0
-    print(f"{'cell':48} {'today':>8} {'form':13} {'alone':>7} {'roles':>7} {'all':>7} {'now':>7}")
+    near, gained, sure, rows = 0, 0, 0, 0
+    print(
+        "| cell (prompt/answer) | today | form | program | now | of today (bar) | of the program "
+        "| by batch, roles, placement |\n|---|---|---|---|---|---|---|---|"
+    )
     for cell in CELLS:
         row = data["cells"].get(cell.name)
-        if not row or "program" not in row:
+        if not row or PROGRAM not in row or "now" not in row:
             continue
         rows += 1
-        best = today_best(cell, row["today"])
-        program, now = row["program"], _reached(cell, row.get("now"))
-        shown = [program["alone"], program["roles"], program["all"], now and now["figure"]]
-        texts = ["-" if x is None else f"{x:.2f}" for x in shown]
-        form, figure = ("-", None) if best is None else (best[0], best[1]["figure"])
-        tail = ""
-        if now and program["all"]:
-            part = now["figure"] / program["all"]
-            near += (1 / part if cell.demand else part) >= NEAR
-            if figure:
-                gain = now["figure"] / figure
-                gained += (1 / gain if cell.demand else gain) >= GAIN
-                tail = f"{gain:.2f} of today, {part:.2f} of the program"
-        print(
-            f"{cell.name:48} {'-' if figure is None else f'{figure:.2f}':>8} {form:13} "
-            + " ".join(f"{text:>7}" for text in texts),
-            tail,
-            f"(issue: {TABLED[cell.name]})" if cell.name in TABLED else "",
-        )
-    print(f"{rows} cells; {near} within 5% of the program, {gained} above today's forms by 10%")
+        best, now = today_best(cell, row["today"]), _reached(cell, row["now"])
+        bound, words = row[PROGRAM]["all"], [cell.name]
+        words += ["", "none"] if best is None else [f"{best[1]['figure']:.2f}", best[0]]
+        words += [f"{bound:.2f}", "" if now is None else f"{now['figure']:.2f}"]
+        if now is not None:
+            part = now["figure"] / bound
+            part, turn = (1 / part, -1) if cell.demand else (part, 1)
+            near += part >= NEAR
+            gain = (now["figure"] / best[1]["figure"]) ** turn if best else 0.0
+            bar = row["now"].get("bar")
+            gained += gain >= GAIN
+            sure += gain >= GAIN and bar is not None and bar[0] > 1.0
+            words.append(f"{gain:.2f}" + (f" ({bar[0]:.2f} to {bar[1]:.2f})" if bar else ""))
+            words.append(f"{part:.2f}")
+            words.append(", ".join(f"{x:.2f}" for x in row["now"].get("by", {}).values()))
+        print("| " + " | ".join(words) + " |")
+    print(
+        f"{rows} cells; {near} within 5% of the program, {gained} above today's forms by 10%, "
+        f"{sure} of these with the lower end of the bar above zero"
+    )
 
 
 def main() -> None:
     parser = arguments(__doc__, "gain_program.json")
     parser.add_argument("what", choices=("run", "small", "show"))
-    parser.add_argument("--as", dest="key", choices=("today", "now"), default="now")
+    parser.add_argument("--as", dest="key", choices=("today", "now", PROGRAM), default="now")
     parser.add_argument("--only", default="", help="cells whose name has these words")
     parser.add_argument("--again", action="store_true", help="rows that are there, too")
     parser.add_argument("--seconds", type=float, default=3600.0)
@@ -241,7 +295,7 @@ def main() -> None:
         show(data)
         return
     if given.what == "small":
-        data["small"] = small_cases(given.cases)
+        data["small"] = small_cases(given.cases, small_ratios(range(given.cases)))
         write(data, given.output)
         return
     begun = time.monotonic()

@@ -11,15 +11,19 @@ Sequences belong to *streams*; the program chooses how many requests per second 
 - `Spread(low, high)`: steps of a sequence run on several GPUs; between `low` and `high` of the
   bytes of its states are on the first kind. A batch is at most what all memory holds.
 
+Sequences of a batch make each token together: the largest launch of their step takes all of them.
 Prompts of every stream are read anywhere: where attention of a prompt runs elsewhere than that of
 the answer, its states cross the link (roles). Of a part of the model (equal steps of all layers),
-tokens per second are divided over kinds and batches. What every plan has to respect:
+tokens per second are divided over kinds, batches and `_Way`s. What every plan has to respect:
 
 - **time**: steps of a batch take what they take, between the sizes that are priced on the line
   between them; a GPU has one second per second;
-- **weights**: a kind that takes a share of a part holds at least that share of its weights, and
-  no sequence has more of its steps there than there are weights. The second is no linear rule: all
-  intervals of the part of the weights that each kind holds (`Held`) are gone through;
+- **launches**: one GPU takes a launch whole, or several do at once. By sequences, each reads all
+  weights for fewer of them; by weights, activations are exchanged. However it is cut, it lasts no
+  shorter than if all GPUs of a kind had equal parts of what that kind takes of it;
+- **weights**: a sequence has no more of its steps, those of its prompt included, on a kind than the
+  kind has of the weights. That is no linear rule: boxes of the parts of the weights that kinds hold
+  (`Held`) are bounded, the best first, and halved;
 - **states**: a sequence has its states in memory for as long as it is in steps (Little's law) and
   in transfers, all tokens of prompt and answer from the first decode step on; a batch is in memory
   all at once;
@@ -27,35 +31,47 @@ tokens per second are divided over kinds and batches. What every plan has to res
   difference crosses, with latency, bytes, and the time that a transfer takes of both GPUs;
 - **time per token**: the steps of a token take no more than the limit.
 
-Waiting, rounding, buffers between steps and transfers between layers cost nothing, and several
-GPUs that share a step take no more than a latency and a transfer for it: all of this only raises
-the rate. Kinds are at most two.
+Waiting, rounding, buffers between steps and transfers between layers cost nothing: all of this only
+raises the rate. Kinds are at most two.
+
+Longer than 400 lines because the rules of the program are one list.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise, product
-from math import inf
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count, pairwise, product
+from math import ceil, inf, log
 
 import numpy as np
 
-INTERVALS = 8
-PIECES = 4
-CLOSE = 1e-3
-"""How near the highest rate is searched for; the upper end is given."""
+INTERVALS = 4
+NARROW = 1 / 8
+"""Boxes of weights are not halved below this."""
+BOXES, PATIENCE, CLOSE = 16, 3, 1e-3
+"""How many boxes are bounded at most, and after how many with the same bound no more are."""
+APART = 1.42
+"""How far large batches are apart at most: the next over the one before. Small ones are further."""
+SMALL = 0.02
+"""Parts below this share of every step are not told apart by ways."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """GPUs of a kind: how many, bytes of each, bytes per nanosecond of its link, a price."""
+    """GPUs of a kind: how many, bytes of each, bytes per nanosecond of its link, a price.
+
+    `inner` and `inner_latency` are of the links between GPUs of the kind.
+    """
 
     count: float
     memory: float
     wire: float = inf
     usd: float = 0.0
+    inner: float = inf
+    inner_latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +80,8 @@ class Part:
 
     `decode` has nanoseconds per kind and batch, `prompt` per kind (inf: it cannot run there), all
     of them together. `kept` are bytes of states per sequence, `read` those of a prompt alone.
+    GPUs that each have a part of the weights of a step exchange `joined` bytes per token for it; at
+    0, they may have parts of it for nothing, and at inf, no launch of it is cut.
     """
 
     decode: tuple[tuple[float, ...], ...]
@@ -72,6 +90,7 @@ class Part:
     kept: float = 0.0
     read: float = 0.0
     steps: int = 1
+    joined: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,68 +185,54 @@ class Most:
 def most(served: Served, allowed: Allowed | None = None) -> Most | None:
     """The bound; None if no plan fits."""
     allowed = allowed or Allowed()
-    best: Most | None = None
-    if served.demand is not None:
-        for held in _weights_held(served):
-            made = _Program(served, allowed, held, served.demand).solve()
-            if made is not None and (best is None or made.usd < best.usd):
-                best = made
-        return best
-    high = _upper(served)
-    reached = 1e-6 * high  # the highest rate that some way to hold weights reaches
-    for held in _weights_held(served):
-        # What does not beat the ways before it is not searched for its own highest rate.
-        rate, top = reached * (1 + CLOSE), high
-        while rate < top:
-            at = _Program(served, allowed, held, rate).solve()
-            if at is not None:
-                best, reached = at, rate
-            elif rate <= reached * (1 + CLOSE):
-                break
-            else:
-                top = rate
-            rate = max((reached * top) ** 0.5, reached * (1 + CLOSE))
-    return None if best is None else replace(best, rate=reached * (1 + CLOSE))
+    ticket = count()
+    boxes: list[tuple[float, int, tuple[Held, ...], Most]] = []
+
+    def bound(box: tuple[Held, ...]) -> None:
+        made = _Program(served, allowed, box).solve() if _fits(served, box) else None
+        if made is not None and made.rate > 0:
+            heappush(boxes, (made.usd if served.demand else -made.rate, next(ticket), box, made))
+
+    for box in product((Held(1.0, inf), Held(0.0, 1.0)), repeat=len(served.kinds)):
+        bound(box)
+    seen: list[float] = []
+    while boxes:
+        value, number, box, made = boxes[0]
+        wide = [min(held.high, 1.0) - held.low for held in box]
+        seen.append(value)
+        is_flat = len(seen) > PATIENCE and abs(value / seen[-PATIENCE - 1] - 1) < CLOSE
+        if max(wide) <= NARROW or number >= BOXES or is_flat:
+            return made
+        heappop(boxes)
+        at = wide.index(max(wide))
+        middle = box[at].low + wide[at] / 2
+        for half in (Held(box[at].low, middle), Held(middle, box[at].high)):
+            bound((*box[:at], half, *box[at + 1 :]))
+    return None
 
 
-def _weights_held(served: Served) -> Iterator[tuple[Held, ...]]:
-    """All ways to hold weights, by intervals of their part on each kind; whole copies first."""
-    pieces = [Held(1.0, inf)]
-    pieces += [Held(low, high) for low, high in pairwise(n / PIECES for n in range(PIECES + 1))]
-    for held in product(pieces, repeat=len(served.kinds)):
-        enough = sum(own.high for own in held) >= 1.0
-        rooms = zip(held, served.kinds, strict=True)
-        free = served.demand is not None
-        if enough and all(
-            free or own.low * served.weights <= kind.count * kind.memory for own, kind in rooms
-        ):
-            yield held
-
-
-def _upper(served: Served) -> float:
-    """Requests per second if every part ran where it is fastest, on all GPUs, in large batches."""
-    ns = 0.0
-    for part in served.parts:
-        fastest = min(
-            t / b for own in part.decode for t, b in zip(own, served.batches, strict=True)
-        )
-        ns += min(part.prompt) + served.steps * fastest
-    return 1.01e9 * sum(kind.count for kind in served.kinds) / max(ns, 1e-9)
+def _fits(served: Served, box: tuple[Held, ...]) -> bool:
+    """Whether kinds can hold so much of the weights, and all of them together."""
+    rooms = zip(box, served.kinds, strict=True)
+    return sum(own.high for own in box) >= 1.0 and all(
+        served.demand is not None or own.low * served.weights <= kind.count * kind.memory
+        for own, kind in rooms
+    )
 
 
 def _streams(
-    served: Served, allowed: Allowed, held: tuple[Held, ...]
-) -> Iterator[tuple[Stream, Times]]:
+    served: Served, allowed: Allowed, box: tuple[Held, ...]
+) -> Iterator[tuple[Stream, list[_Size]]]:
     """Streams, each with its batches and their times."""
-    for stream in _all_streams(served, allowed, held):
-        times = _times(served, min(_most_batch(served, stream, held), allowed.batch))
-        if times:
-            yield stream, times
+    for stream in _all_streams(served, allowed, box):
+        sizes = _sizes(served, min(_most_batch(served, stream, box), allowed.batch))
+        if sizes:
+            yield stream, sizes
 
 
-def _all_streams(served: Served, allowed: Allowed, held: tuple[Held, ...]) -> Iterator[Stream]:
+def _all_streams(served: Served, allowed: Allowed, box: tuple[Held, ...]) -> Iterator[Stream]:
     kinds = served.kinds
-    for number, own in enumerate(held):
+    for number, own in enumerate(box):
         if own.low >= 1.0:
             yield Whole(number)
     if not allowed.spread or (served.demand is None and sum(kind.count for kind in kinds) < 2):
@@ -241,79 +246,175 @@ def _all_streams(served: Served, allowed: Allowed, held: tuple[Held, ...]) -> It
         yield Spread(low, high)
 
 
-def _most_batch(served: Served, stream: Stream, held: tuple[Held, ...]) -> float:
+def _most_batch(served: Served, stream: Stream, box: tuple[Held, ...]) -> float:
     """Sequences of one batch: all of them are in memory at once, beside the weights."""
     if isinstance(stream, Whole):
-        room = served.kinds[stream.kind].memory - served.weights
+        rooms, shares = [served.kinds[stream.kind].memory - served.weights], [1.0]
     elif served.demand is not None:
         return inf
     else:
-        room = sum(kind.count * kind.memory for kind in served.kinds)
-        room -= served.weights * max(1.0, sum(own.low for own in held))
-    return -1.0 if room < 0 else (room / served.kept if served.kept else inf)
+        pairs = zip(served.kinds, box, strict=True)
+        rooms = [kind.count * kind.memory - own.low * served.weights for kind, own in pairs]
+        shares = [stream.low, 1.0 - stream.high][: len(rooms)]
+        twice = max(0.0, 1.0 - sum(own.low for own in box))
+        rooms.append(sum(rooms) - twice * served.weights)
+        shares.append(1.0)
+    if min(rooms) < 0:
+        return -1.0
+    held = (room / (share * served.kept) for room, share in zip(rooms, shares, strict=True)
+            if share * served.kept)  # fmt: skip
+    return min(held, default=inf)
 
 
-Times = dict[float, list[list[float]]]
-"""Batches, each with nanoseconds per part and kind."""
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """A batch: nanoseconds per part and kind, and how long a launch lasts at least.
+
+    A batch between two sizes counts as some of both, as many as have its time of GPUs per sequence.
+    Their launches last longer than its own, by `ratio` at most, and `lasts` is without that.
+    `next` is how far the sizes beside it are apart from it.
+    """
+
+    batch: float
+    next: float
+    ratio: float
+    ns: tuple[tuple[float, ...], ...]
+    lasts: tuple[tuple[float, ...], ...]
 
 
-def _times(served: Served, batch: float) -> Times:
+def _sizes(served: Served, batch: float) -> list[_Size]:
     """Batches up to a size; empty if not even one sequence fits."""
     known = [float(b) for b in served.batches]
     if batch < known[0]:
-        return {}
+        return []
     at = [b for b in known if b <= batch]
     at += [batch] if at[-1] < batch < known[-1] else []
-    return {b: [[_line(b, known, own) for own in part.decode] for part in served.parts] for b in at}
+    fine = at[:1]
+    for low, high in pairwise(at):
+        pieces = ceil(log(high / low) / log(APART if high > at[-1] / 3 else 4 * APART))
+        fine += [low * (high / low) ** (n / pieces) for n in range(1, pieces + 1)]
+    made = []
+    for number, b in enumerate(fine):
+        near = [fine[n] for n in (number - 1, number + 1) if 0 <= n < len(fine)]
+        ratio = max(((a + b) ** 2 / (4 * a * b) for a in near), default=1.0)
+        ns, lasts = [], []
+        for part in served.parts:
+            ns.append(tuple(_line(b, known, row) for row in part.decode))
+            own = []
+            for t, row in zip(ns[-1], part.decode, strict=True):
+                # The line through two sizes may begin below zero; then that much more is off.
+                starts = [(b * _line(a, known, row) - a * t) / (b - a) for a in near if t < inf]
+                own.append(max(0.0, t + (ratio - 1) * min([0.0, *starts])) / ratio)
+            lasts.append(tuple(own))
+        apart = max((max(a / b, b / a) for a in near), default=1.0)
+        made.append(_Size(b, apart, ratio, tuple(ns), tuple(lasts)))
+    return made
 
 
-def _line(size: float, known: list[float], ns: tuple[float, ...]) -> float:
+def _line(size: float, known: Sequence[float], ns: tuple[float, ...]) -> float:
     return float(np.interp(size, known, ns)) if inf not in ns else inf
+
+
+def _least_each(size: float, known: Sequence[float], ns: tuple[float, ...]) -> float:
+    """The least time per sequence of all batches up to a size."""
+    at = [size, *(b for b in known if b < size)]
+    return min(_line(b, known, ns) / b for b in at)
+
+
+def _least_from(size: float, known: Sequence[float], ns: tuple[float, ...]) -> float:
+    """The least time of all batches from a size on."""
+    return min(_line(size, known, ns), *(t for b, t in zip(known, ns, strict=True) if b >= size))
 
 
 Row = defaultdict[int, float]
 
 
-class _Program:
-    """The program at one rate: is it reached, and what are the least dollars?"""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """How a launch is taken, per kind: GPU time per sequence, and how long it lasts at least.
 
-    def __init__(
-        self,
-        served: Served,
-        allowed: Allowed,
-        weights: tuple[Held, ...],
-        rate: float,
-    ) -> None:
-        self.served, self.rate, self.allowed, self.weights = served, rate, allowed, weights
-        streams = dict(_streams(served, allowed, weights))
-        self.most: list[float] = []
+    Where several GPUs take it, `even` is how long it lasts if those of a kind have equal parts of
+    all of it, `waits` the time of exchanges and `exchanged` their bytes per token over links.
+    `copied`: both kinds have the weights.
+    """
+
+    each: tuple[float, ...]
+    lasts: tuple[float, ...]
+    even: tuple[float, ...] = ()
+    waits: tuple[float, ...] = (0.0, 0.0)
+    exchanged: float = 0.0
+    copied: bool = False
+
+
+def _ways(served: Served, p: int, size: _Size, total: Sequence[float]) -> Iterator[_Way]:
+    """All ways to take the launches of a part in a batch; `total` is the time of all parts."""
+    part, b, known = served.parts[p], size.batch, [float(n) for n in served.batches]
+    free = served.demand is not None
+    counts = [inf if free else kind.count for kind in served.kinds]
+    least = tuple(_least_each(b, known, row) for row in part.decode)
+    even = tuple(b * t / n / size.ratio for t, n in zip(least, counts, strict=True))
+    if all(t <= SMALL * all_ns for t, all_ns in zip(size.ns[p], total, strict=True)):
+        yield _Way(each=least, lasts=tuple(t / sum(counts) for t in size.lasts[p]))
+        return
+    yield _Way(each=tuple(t / b for t in size.ns[p]), lasts=size.lasts[p])
+    if not part.joined:
+        floor = tuple(_least_from(known[0], known, row) for row in part.decode)
+        yield _Way(each=least, lasts=floor, even=even)
+        return
+    if part.joined == inf:
+        return
+    alone = not free and all(n == 1 for n in counts)
+    wires = [min(own.wire for own in served.kinds) if alone else k.inner for k in served.kinds]
+    latency = [served.latency if alone else k.inner_latency for k in served.kinds]
+    yield _Way(
+        each=tuple((t + part.steps * served.transfer) / b for t in size.ns[p]),
+        lasts=(0.0,) * len(counts),
+        even=tuple(t / n for t, n in zip(size.lasts[p], counts, strict=True)),
+        waits=tuple(
+            part.steps * (wait + b * part.joined / 2 / wire / size.ratio)
+            for wait, wire in zip(latency, wires, strict=True)
+        ),
+        exchanged=part.steps * part.joined if alone else 0.0,
+    )
+    for halved in range(3):  # by sequences, of which the largest part is so often halved
+        most_of = b if not halved else min(b * size.next / 2**halved, known[-1])
+        fewest = known[0] if halved == 2 else max(known[0], b / size.next / 2 ** (halved + 1))
+        yield _Way(
+            each=tuple(_least_each(most_of, known, row) for row in part.decode),
+            lasts=tuple(_least_from(fewest, known, row) for row in part.decode),
+            even=even,
+            copied=alone,
+        )
+
+
+class _Program:
+    """The program of one box of weights: the highest rate, or the least dollars."""
+
+    def __init__(self, served: Served, allowed: Allowed, box: tuple[Held, ...]) -> None:
+        self.served, self.allowed, self.box = served, allowed, box
+        self.bounds: list[tuple[float, float]] = []
         self.cost: list[float] = []
         self.rows: list[tuple[float, Row]] = []
-        kinds, parts = range(len(served.kinds)), range(len(served.parts))
+        kinds = range(len(served.kinds))
         free = served.demand is not None
         self.counts = [
-            self.variable(inf if free else kind.count, kind.usd) for kind in served.kinds
+            self.variable(inf, kind.usd) if free else self.variable(kind.count)
+            for kind in served.kinds
         ]
+        self.held = [self.variable(own.high, least=own.low) for own in box]
+        self.row(Row(float, dict.fromkeys(self.held, -1.0)), -1.0)
         self.busy, self.memory, self.out, self.into = (
             [Row(float) for _ in kinds] for _ in range(4)
         )
-        self.held = [[self.variable() for _ in kinds] for _ in parts]
-        self.shares = [[[Row(float) for _ in kinds] for _ in parts] for _ in range(2)]
-        self.streams = {stream: self.variable() for stream in streams}
-        for stream, sizes in streams.items():
+        self.exchanged = Row(float)
+        self.streams: dict[Stream, int] = {}
+        for stream, sizes in _streams(served, allowed, box):
+            self.streams[stream] = self.variable(cost=0.0 if free else -1.0)
             self._stream(stream, sizes)
-        together = Row(float, dict.fromkeys(self.streams.values(), -1.0))
-        self.row(together, -1.0)
+        if served.demand is not None:
+            self.row(Row(float, dict.fromkeys(self.streams.values(), -1.0)), -served.demand)
         for k, kind in enumerate(served.kinds):
-            for part in parts:
-                self.memory[k][self.held[part][k]] += served.parts[part].weights / 1e9
-                for own in self.shares:
-                    own[part][k][self.held[part][k]] -= 1.0
-                    self.row(own[part][k])
-            copies = Row(float)
-            for part, own in zip(served.parts, self.held, strict=True):
-                copies[own[k]] -= part.weights / 1e9
-            self.row(copies, -weights[k].low * served.weights / 1e9)
+            self.memory[k][self.held[k]] += served.weights / 1e9
             for row, each in (
                 (self.memory[k], kind.memory / 1e9),
                 (self.busy[k], 1.0),
@@ -323,83 +424,103 @@ class _Program:
                 if each < inf:
                     row[self.counts[k]] -= each
                     self.row(row)
+        if self.exchanged and all(kind.wire < inf for kind in served.kinds):
+            for both in (self.out, self.into):
+                for row in both:
+                    _add(self.exchanged, row)
+                self.row(self.exchanged)
+                for row in both:
+                    _add(self.exchanged, row, -1.0)
 
-    def variable(self, most: float = inf, cost: float = 0.0) -> int:
-        """A column from zero on."""
-        self.most.append(most)
+    def variable(self, most: float = inf, cost: float = 0.0, least: float = 0.0) -> int:
+        """A column."""
+        self.bounds.append((least, most))
         self.cost.append(cost)
-        return len(self.most) - 1
+        return len(self.bounds) - 1
 
-    def row(self, row: Row, most: float = 0.0) -> None:
+    def row(self, row: Mapping[int, float], most: float = 0.0) -> None:
         """What these columns sum up to is at most `most`."""
-        self.rows.append((most, row))
+        self.rows.append((most, Row(float, row)))
 
-    # Streams: of all requests, so `per` turns something of each request into something per second.
+    # Streams: columns are requests per second.
 
-    def _stream(self, stream: Stream, sizes: Times) -> None:
+    def _stream(self, stream: Stream, sizes: list[_Size]) -> None:
         served, share = self.served, self.streams[stream]
         kinds = [stream.kind] if isinstance(stream, Whole) else list(range(len(served.kinds)))
-        tokens = self.rate * served.steps / 1e9  # seconds per second, from nanoseconds per token
+        per = served.steps / 1e9  # seconds per request, from nanoseconds per token
         busy = [Row(float) for _ in served.kinds]
         flight = Row(float)  # sequences in steps and in transfers
-        done: list[list[Row]] = []
-        gpus = inf if served.demand is not None else sum(kind.count for kind in served.kinds)
-        for p, part in enumerate(served.parts):
-            made = [Row(float) for _ in served.kinds]
-            for k in kinds:
-                for size, ns in sizes.items():
-                    each = ns[p][k]
-                    if each == inf:
-                        continue
-                    column = self.variable()
-                    made[k][column] = 1.0
-                    busy[k][column] += tokens * each / size
-                    flight[column] += tokens * each
-                    if (
-                        isinstance(stream, Spread)
-                        and gpus > 1
-                        and each / gpus < each - served.latency * part.steps
-                    ):
-                        shared = self.variable()  # several GPUs share the step
-                        made[k][shared] = 1.0
-                        tax = part.steps * served.transfer
-                        busy[k][shared] += tokens * (each + tax) / size
-                        flight[shared] += tokens * (each / gpus + part.steps * served.latency)
-            self._whole(made, share)
-            for k in kinds:
-                _add(self.shares[0][p][k], made[k])
-            done.append(made)
+        done, used = ([[Row(float) for _ in served.kinds] for _ in served.parts] for _ in range(2))
+        batches = []
+        for size in sizes:
+            batches.append(self.variable())
+            total = [sum(ns) for ns in zip(*size.ns, strict=True)]
+            for p in range(len(served.parts)):
+                taken = Row(float, {batches[-1]: 1.0})
+                for number, way in enumerate(_ways(served, p, size, total)):
+                    if number and isinstance(stream, Whole):
+                        break
+                    self._way(way, kinds, taken, (busy, flight, done[p], used[p]))
+                self.row(taken)
+        together = Row(float, dict.fromkeys(batches, -1.0))
+        together[share] += 1.0
+        self.row(together)
         if served.steps:
-            self._crossing(stream, done, busy, flight, tokens, max(sizes))
-            self._states(stream, done, flight, share, sizes)
-        self._weights(done, share)
+            self._crossing(stream, done, busy, flight, max(size.batch for size in sizes))
+            self._states(stream, done, flight, share)
         for k in kinds:
             _add(self.busy[k], busy[k])
         if isinstance(stream, Whole):
-            self._alone(stream, busy[stream.kind], flight, sizes)
+            self._alone(stream, busy[stream.kind], flight)
         if served.tpot < inf and served.steps:
             limit = Row(float, flight)
-            limit[share] -= tokens * served.tpot
+            limit[share] -= per * served.tpot
             self.row(limit)
-        self._prompt(stream, share, done)
+        read = self._prompt(share, done)
+        self._weights(share, used, read)
 
-    def _whole(self, made: list[Row], share: int) -> None:
-        """All of a part is done somewhere."""
-        total = Row(float)
-        for row in made:
-            _add(total, row, -1.0)
-        total[share] += 1.0
-        self.row(total)
+    def _way(
+        self,
+        way: _Way,
+        kinds: list[int],
+        taken: Row,
+        to: tuple[list[Row], Row, list[Row], list[Row]],
+    ) -> None:
+        busy, flight, done, used = to
+        per = self.served.steps / 1e9
+        columns = {k: self.variable() for k in kinds if way.each[k] < inf}
+        for k, column in columns.items():
+            taken[column] = -1.0
+            busy[k][column] += per * way.each[k]
+            done[k][column] = 1.0
+            for other in range(len(used)) if way.copied else (k,):
+                used[other][column] = 1.0
+            if way.exchanged:
+                self.exchanged[column] = per * way.exchanged
+        if not way.even:
+            for k, column in columns.items():
+                flight[column] = per * way.lasts[k]
+            return
+        lasts = self.variable()
+        flight[lasts] = per
+        self.row({lasts: -1.0} | {column: way.lasts[k] for k, column in columns.items()})
+        for k, column in columns.items():
+            flight[column] = per * way.waits[k]
+            self.row({lasts: -1.0, column: way.even[k]})
 
-    def _weights(self, done: list[list[Row]], share: int) -> None:
+    def _weights(self, share: int, used: list[list[Row]], read: list[list[Row]]) -> None:
         """A sequence has no more of its steps on a kind than the kind has of the weights."""
-        for k, held in enumerate(self.weights):
+        served = self.served
+        for k, held in enumerate(self.box):
             if held.high < 1.0:
-                used = Row(float)
-                for own, part in zip(done, self.served.parts, strict=True):
-                    _add(used, own[k], part.weights / self.served.weights)
-                used[share] -= held.high
-                self.row(used)
+                here = Row(float, {share: -held.high})
+                for p, part in enumerate(served.parts):
+                    if part.weights:
+                        column = self.variable()
+                        here[column] = part.weights / served.weights
+                        for own in (used[p][k], read[p][k]):
+                            self.row(Row(float, own) | {column: -1.0})
+                self.row(here)
 
     def _crossing(
         self,
@@ -407,10 +528,9 @@ class _Program:
         done: list[list[Row]],
         busy: list[Row],
         flight: Row,
-        tokens: float,
         batch: float,
     ) -> None:
-        served = self.served
+        served, per = self.served, self.served.steps / 1e9
         if isinstance(stream, Whole) or len(served.kinds) < 2:
             return
         for tensor, source, target, crossing in self._crossed(
@@ -418,11 +538,11 @@ class _Program:
         ):
             wire = min(served.kinds[source].wire, served.kinds[target].wire)
             if tensor.waits:
-                flight[crossing] += tokens * (served.latency + tensor.bytes / wire)
+                flight[crossing] += per * (served.latency + tensor.bytes / wire)
             for k in (source, target):
-                busy[k][crossing] += tokens * served.transfer / batch
-            self.out[source][crossing] += tokens * tensor.bytes
-            self.into[target][crossing] += tokens * tensor.bytes
+                busy[k][crossing] += per * served.transfer / batch
+            self.out[source][crossing] += per * tensor.bytes
+            self.into[target][crossing] += per * tensor.bytes
 
     def _crossed(
         self, passed: Sequence[Passed], done: list[list[Row]], share: int
@@ -452,7 +572,6 @@ class _Program:
         done: list[list[Row]],
         flight: Row,
         share: int,
-        sizes: Times,
     ) -> None:
         """Sequences in flight hold their states, where attention runs."""
         served = self.served
@@ -485,64 +604,59 @@ class _Program:
             self.row(below)
         self.row(everything)
 
-    def _alone(self, stream: Whole, busy: Row, flight: Row, sizes: Times) -> None:
+    def _alone(self, stream: Whole, busy: Row, flight: Row) -> None:
         """GPUs that have the whole model: each holds all weights, and so many sequences."""
         k = stream.kind
         gpus = self.variable()
-        self.row(Row(float, {gpus: 1.0, self.counts[k]: -1.0}))
-        for own in self.held:
-            self.row(Row(float, {gpus: 1.0, own[k]: -1.0}))
-        for row, each in ((busy, 1.0), (flight, _most_batch(self.served, stream, self.weights))):
+        for limit in (self.counts[k], self.held[k]):
+            self.row({gpus: 1.0, limit: -1.0})
+        for row, each in ((busy, 1.0), (flight, _most_batch(self.served, stream, self.box))):
             if each < inf:
-                limited = Row(float, row)
-                limited[gpus] -= each
-                self.row(limited)
+                self.row(row | {gpus: -each})
 
-    def _prompt(self, stream: Stream, share: int, done: list[list[Row]]) -> None:
+    def _prompt(self, share: int, done: list[list[Row]]) -> list[list[Row]]:
         """Prompts are read anywhere, or (without roles) where the answer is made."""
         served = self.served
         read: list[list[Row]] = []
-        second = self.rate / 1e9
         for p, part in enumerate(served.parts):
             made = [Row(float) for _ in served.kinds]
+            everywhere = Row(float, {share: 1.0})
             for k in range(len(served.kinds)):
                 if part.prompt[k] == inf:
                     continue
                 column = self.variable()
                 made[k][column] = 1.0
-                self.busy[k][column] += second * part.prompt[k]
+                everywhere[column] = -1.0
+                self.busy[k][column] += part.prompt[k] / 1e9
                 if not self.allowed.roles:
-                    same = Row(float, done[p][k])
-                    same[column] -= 1.0
+                    same = done[p][k] | {column: -1.0}
                     self.row(same)
-                    self.row(Row(float, {n: -x for n, x in same.items()}))
-            self._whole(made, share)
-            for k in range(len(served.kinds)):
-                _add(self.shares[1][p][k], made[k])
+                    self.row({n: -x for n, x in same.items()})
+            self.row(everywhere)
             read.append(made)
-        self._weights(read, share)
         if len(served.kinds) < 2:
-            return
+            return read
         for tensor, source, target, crossing in self._crossed(served.prompted, read, share):
-            self.out[source][crossing] += second * tensor.bytes
-            self.into[target][crossing] += second * tensor.bytes
+            self.out[source][crossing] += tensor.bytes / 1e9
+            self.into[target][crossing] += tensor.bytes / 1e9
             for k in (source, target):
-                self.busy[k][crossing] += second * served.transfer
+                self.busy[k][crossing] += served.transfer / 1e9
         for own, after, part in zip(read, done, served.parts, strict=True):
             for source, target in ((0, 1), (1, 0)) if part.read and served.steps else ():
                 handed = self._difference(own[source], after[source])
-                self.out[source][handed] += second * part.read
-                self.into[target][handed] += second * part.read
+                self.out[source][handed] += part.read / 1e9
+                self.into[target][handed] += part.read / 1e9
+        return read
 
     def solve(self) -> Most | None:
-        """The cheapest way to reach the rate; None if there is none."""
+        """The bound of this box; None if no plan fits."""
         import highspy
 
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.most), len(self.rows)
+        lp.num_col_, lp.num_row_ = len(self.bounds), len(self.rows)
         lp.col_cost_ = np.array(self.cost)
-        lp.col_lower_ = np.zeros(len(self.most))
-        lp.col_upper_ = np.array(self.most)
+        lp.col_lower_ = np.array([least for least, _ in self.bounds])
+        lp.col_upper_ = np.array([most for _, most in self.bounds])
         lp.row_lower_ = np.full(len(self.rows), -inf)
         lp.row_upper_ = np.array([most for most, _ in self.rows])
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
@@ -551,14 +665,17 @@ class _Program:
         lp.a_matrix_.value_ = np.array([x for _, row in self.rows for x in row.values()])
         solver = highspy.Highs()
         solver.silent()
+        solver.setOptionValue("small_matrix_value", 1e-12)
         solver.passModel(lp)
         solver.run()
         if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
             return None
         values = solver.getSolution().col_value
-        usd = sum(x * cost for x, cost in zip(values, self.cost, strict=True))
-        rates = {stream: self.rate * values[column] for stream, column in self.streams.items()}
-        return Most(rate=self.rate, usd=usd, streams=rates)
+        usd = sum(
+            values[n] * kind.usd for n, kind in zip(self.counts, self.served.kinds, strict=True)
+        )
+        rates = {stream: max(0.0, values[column]) for stream, column in self.streams.items()}
+        return Most(rate=sum(rates.values()), usd=usd, streams=rates)
 
 
 def _add(row: Row, other: Mapping[int, float], times: float = 1.0) -> None:

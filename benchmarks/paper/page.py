@@ -5,10 +5,13 @@ Longer than 400 lines because the page is one text, a section after the other.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.common import RESULTS
 
 NOISE = 0.05
 ENOUGH = 0.9
@@ -31,6 +34,8 @@ _NAMES = {
 }
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee")
 _FEW_ROWS = 0.5
+_TODAY = ("data parallel", "phase", "layers", "attention")
+_FAR = 1.5
 Row = Mapping[str, Any]
 
 
@@ -208,6 +213,8 @@ def _summary(rows: Sequence[Row]) -> list[str]:
         f"mean. Here: up to {top:.2f} ({_where(where)}), {mean:.2f} in the mean of {len(phase)} "
         f"cells; 1.5 or more in {met}.",
         "",
+        *_over_phase(),
+        "",
         "Over the best coarse split, data parallel among them, there is a gain of more than 5% in "
         f"{gained} of {len(best)} cells, at most {most:.2f} ({_where(at)}). Data parallelism "
         "explains most of the gain over phase splits: where a replica fits each GPU, it uses both "
@@ -227,6 +234,40 @@ def _summary(rows: Sequence[Row]) -> list[str]:
         "",
         f"Against two of the first GPU of the pair: {min(two):.2f} to {max(two):.2f} times the "
         f"requests; per dollar {min(per):.2f} to {max(per):.2f} times.",
+    ]
+
+
+def _over_phase() -> list[str]:
+    """Cells of `benchmarks.gain.program` that are far above the split by phase, and why."""
+    data = json.loads((RESULTS / "gain_program.json").read_text("utf-8"))["cells"]
+    made = []
+    for name, row in data.items():
+        now, phase = (row.get("now") or {}).get("forms", {}), row["today"]["forms"].get("phase")
+        alone = [f["figure"] for form, f in now.items() if form.startswith("only ") and f]
+        if phase is None or not alone or name.endswith("/s"):  # those with a demand have prices
+            continue
+        forms = [f["figure"] for form, f in row["today"]["forms"].items() if f and form in _TODAY]
+        best = max(f["figure"] for f in now.values() if f)
+        over = [x / phase["figure"] for x in (best, max(alone))] + [best / max(forms)]
+        if over[0] >= _FAR:
+            made.append([name, *(f"{x:.2f}" for x in over)])
+    made.sort(key=lambda line: -float(line[1]))
+    good = sum(float(line[2]) >= 1 - NOISE for line in made)
+    return [
+        "So large a gain is over a phase split on unequal pairs, where it leaves one GPU idle: in "
+        f"{good} of the {len(made)} of our [40 cells](gain.md) that are {_FAR} times a phase split "
+        "or more, GPUs of one kind alone are as good as the phase split. Over the best of the "
+        "forms that people use, less of it is left:",
+        "",
+        *_lines(
+            (
+                "cell (prompt/answer)",
+                "our answer over phase",
+                "one kind of GPU alone over phase",
+                "our answer over the best form",
+            ),
+            made,
+        ),
     ]
 
 
@@ -484,47 +525,46 @@ def _large(rows: Sequence[Row]) -> list[str]:
 
 def _links(rows: Sequence[Row]) -> list[str]:
     usual = [row for row in rows if row["mix"] == [1020, 129]]
-    return [
-        "Over the best coarse split with the same link.",
-        "",
-        *_lines(
-            ("GPUs, model", "batch", *LINKS),
-            (
-                [
-                    f"{_title(row['pair'])}, {row['model']}",
-                    str(row["batch"]),
-                    *(shown(over_best(row, link=link)) for link in LINKS),
-                ]
-                for row in _order(usual)
-            ),
-        ),
+    made = [
+        [
+            f"{_title(row['pair'])}, {row['model']}",
+            str(row["batch"]),
+            *(shown(over_best(row, link=link)) for link in LINKS),
+        ]
+        for row in _order(usual)
     ]
+    some = [row for row in made if set(row[2:]) - {"none", "-"}]
+    return [
+        "Over the best coarse split with the same link. "
+        f"The other {len(made) - len(some)} of {len(made)} cells have no gain with any.",
+        "",
+        *_lines(("GPUs, model", "batch", *LINKS), some),
+    ]
+
+
+_ABLATIONS = {
+    "kernel_alone": "one batch at a time",
+    "by_age": "oldest first",
+    "by_arrival": "first come, first served",
+    "once": "weights once",
+}
 
 
 def _ablations(rows: Sequence[Row]) -> list[str]:
     usual = [row for row in rows if row["mix"] == [1020, 129] and "by_age" in row[USUAL]]
-    lines = _lines(
-        ("GPUs, model", "batch", "one batch at a time", "oldest first", "first come, first served",
-         "weights once", "weights held once, GB"),
-        (
-            [
-                f"{_title(row['pair'])}, {row['model']}",
-                str(row["batch"]),
-                *(f"{g:.2f}" if (g := gain(row, "kernel", of)) is not None else "-"
-                  for of in ("kernel_alone", "by_age", "by_arrival", "once")),
-                " + ".join(map(str, row[USUAL].get("once_held_gb", []))) or "-",
-            ]
-            for row in _order(usual)
-        ),
-    )  # fmt: skip
+    lines = []
+    for of, name in _ABLATIONS.items():
+        gains = sorted(g for row in usual if (g := gain(row, "kernel", of)) is not None)
+        ends = (gains[0], median(gains), gains[-1])
+        lines.append([name, str(len(gains)), *(f"{g:.2f}" for g in ends)])
     return [
         "Requests per second over those of the split by kernels: 1.00 loses nothing. `oldest "
         "first` is the paper's order by age. `weights once` is what the search of `tessc plan` "
         "finds with one placement for all requests and three batches under way, where weights are "
         "on one GPU unless steps of both use them; the split by kernels has all of them on both "
-        "(the paper's stated limit). It was searched for the cells that have a figure.",
+        "(the paper's stated limit).",
         "",
-        *lines,
+        *_lines(("", "cells", "worst", "median", "best"), lines),
     ]
 
 

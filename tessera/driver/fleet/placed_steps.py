@@ -78,6 +78,14 @@ class GpuUnit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PlacedUnit:
+    """The device of a unit that each step of each trace is on, by the name of the trace."""
+
+    unit: GpuUnit
+    places: Mapping[str, Places]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _StepTable:
     """A trace in arrays: times by step and kind, and a row per tensor and step that reads it."""
 

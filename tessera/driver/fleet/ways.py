@@ -18,6 +18,7 @@ from tessera.driver.fleet.offered import Offered, part_of_machine
 from tessera.driver.fleet.placed_steps import (
     Curve,
     GpuUnit,
+    PlacedUnit,
     Places,
     Taken,
     cache_room,
@@ -53,7 +54,8 @@ class UnitWay:
     sequences and caches for `cache_tokens` tokens. In a pool (`role`), it only reads prompts or
     only makes answers; `handed` is the slowest hand-over from or to another unit, and `widest` the
     largest part of a sequence's cache on one of its GPUs. Its rate may be lower by the part
-    `doubt`, beside the error of all times. `engines` are what a serving system starts for it.
+    `doubt`, beside the error of all times. `engines` are what a serving system starts for it, and
+    `placed` is where its steps are, if each is on one device.
     """
 
     strategy: str
@@ -71,6 +73,7 @@ class UnitWay:
     doubt: float = 0.0
     note: str = ""
     engines: tuple[UnitEngine, ...] = ()
+    placed: PlacedUnit | None = None
 
     def prefill_at(self, tokens: float) -> Taken:
         """The time of a prefill step by its tokens; never less than that of a decode step."""
@@ -191,6 +194,7 @@ def placed_way(
             cache_tokens=tokens,
             lanes=lanes,
             widest=max(held.tokens) / (sum(held.tokens) or 1.0) or 1.0,
+            placed=PlacedUnit(unit, places),
         )
         rate = search.rate(way)
         if rate > most:
