@@ -22,6 +22,7 @@ USED_ELSEWHERE = {
     "check_guards": "tests of the CUDA backend: bytes round places",
     "check_replica": "tests and tools that have launch programs and no plan",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
+    "format_commands": "click, which calls it for the list of commands",
     "ignore_compile_internals": "PyTorch, of a mode: whether compiled code is looked into",
     "is_collective": "users of the opcode table, and its tests",
     "show_cursor": "rich, which calls it to hide the cursor",
