@@ -175,7 +175,8 @@ def count_copies() -> Iterator[dict[str, Any]]:
     from benchmarks.prediction.h200_models import unpack
     from benchmarks.prediction.whole_steps import PROFILES
     from tessera.driver.traces import load_traces
-    from tessera.planning.prices.estimate_costs import distinct_bytes, estimate_costs
+    from tessera.planning.prices.estimate_costs import estimate_costs
+    from tessera.planning.prices.step_bytes import distinct_bytes
 
     with tempfile.TemporaryDirectory() as folder:
         for model, path in unpack(Path(folder)).items():

@@ -49,7 +49,13 @@ from tessera.planning.given.setting import AskedDivision, LoadedTrace, PlanSetti
 from tessera.planning.insight import Insight, find_insight
 from tessera.planning.pair import find_pair
 from tessera.planning.prices.adjust_costs import with_measured_copies, with_measured_host
-from tessera.planning.prices.durations import find_costs, read_profiles, refused_hints, unmeasured
+from tessera.planning.prices.durations import (
+    below_floors,
+    find_costs,
+    read_profiles,
+    refused_hints,
+    unmeasured,
+)
 from tessera.planning.refusals import no_plan
 from tessera.planning.search.solve import write_lp
 from tessera.planning.text_figures import TextFigures, TriedSize
@@ -85,6 +91,7 @@ def make_plan(
             *(finding for trace in setting.traces for finding in trace.diagnostics),
             *unmeasured(setting.costs, options.profiles, setting.machine),
             *refused_hints(setting.costs),
+            *below_floors(setting.costs),
             *decision.diagnostics,
             *notes,
         ),

@@ -13,8 +13,8 @@ from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.prices.count_work import LaunchCounts
-from tessera.planning.prices.estimate_costs import distinct_bytes
 from tessera.planning.prices.merge_tables import used_buffers
+from tessera.planning.prices.step_bytes import distinct_bytes
 from tessera.planning.prices.work_shapes import found_hint, may_have_hint
 
 

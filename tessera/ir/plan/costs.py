@@ -33,6 +33,19 @@ class SharedError:
     group: int = 0
 
 
+class FloorMark(enum.Enum):
+    """What is special about a duration beside the time that nothing can beat, its floor.
+
+    RAISED: it was below. BELOW: measured, and below. FAR: far above. ORDERED: moved, since the time
+    of a better or worse GPU contradicted it.
+    """
+
+    RAISED = "raised"
+    BELOW = "below"
+    FAR = "far"
+    ORDERED = "ordered"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
     """A predicted time. Nine of ten true times are within the factor `1 + error`, either way.
@@ -53,6 +66,7 @@ class Duration:
     origin: str = ""
     variant: str = ""
     shared: SharedError | None = None
+    mark: FloorMark | None = None
 
     def __post_init__(self) -> None:
         if not (0 <= self.ns < float("inf")) or not (0 <= self.error < float("inf")):
@@ -102,8 +116,20 @@ class LaunchWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepNeeds:
+    """What a step cannot do without: bytes of weights and states (`cold`), other bytes (`warm`),
+    operations by unit. `kept` is the bytes of all weights and states of the program.
+    """
+
+    cold: float = 0.0
+    warm: float = 0.0
+    operations: tuple[tuple[str, float], ...] = ()
+    kept: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """One step: a cost per device, the bytes it moves, and its work if it was counted.
+    """One step: a cost per device, the bytes it moves, what it needs, its work if it was counted.
 
     `refused_hint` says why the work hint of the trace is rejected.
     """
@@ -114,6 +140,7 @@ class StepCosts:
     memory_bytes: float = 0.0
     work: LaunchWork | None = None
     refused_hint: str = ""
+    needs: StepNeeds | None = None
 
 
 @dataclass(frozen=True, slots=True)

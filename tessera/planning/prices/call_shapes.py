@@ -75,6 +75,28 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     return Plain(elements, known.operations, float(made + sum(read))), True
 
 
+Operations = tuple[tuple[str, float], ...]
+_FEWEST_CONVOLVED = 1 / 2.25  # of the products of a 3x3 convolution, by Winograd's algorithm
+
+
+def operations_of(shape: CallShape, work: Work) -> Operations:
+    """Operations that no algorithm of a library does without, by unit: those of matrix units."""
+    match shape:
+        case Product():
+            done = 2.0 * shape.batch * shape.m * shape.n * shape.k
+            is_convolution = isinstance(work, LibraryCall) and "conv" in work.operator
+            return ((shape.unit, done * (_FEWEST_CONVOLVED if is_convolution else 1.0)),)
+        case Attention():
+            pairs = float(shape.batch * shape.heads * shape.queries * shape.keys)
+            return ((shape.unit, 2.0 * pairs * shape.size),)  # half: a mask may hide the rest
+        case Grouped():
+            return ((shape.unit, 2.0 * shape.rows * shape.n * shape.k),)
+        case Experts(up=up, down=down):
+            done = 2.0 * up.rows * (up.n * up.k + down.n * down.k)
+            return ((up.unit, done),)
+    return ()
+
+
 def put_bytes(bound: Bound) -> float | None:
     """Twice the bytes written, for a call that changes some elements of a tensor.
 

@@ -12,12 +12,13 @@ from tessera.diagnostics import Diagnostic, TesseraError, error, warning
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.profile import bad_profile, parse_profile
 from tessera.frontend.text.readfile import read_source
-from tessera.ir.plan.costs import Costs, CostSource, Duration, Profile
+from tessera.ir.plan.costs import Costs, CostSource, Duration, FloorMark, Profile
 from tessera.ir.plan.machine import Machine
 from tessera.planning.given.options import PlanOptions
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.adjust_costs import bar_endless, merge_profiles, restrict_steps
 from tessera.planning.prices.estimate_costs import estimate_costs, variants_on
+from tessera.planning.prices.floors import keep_possible
 from tessera.planning.prices.merge_tables import (
     find_tables,
     merge_tables,
@@ -51,7 +52,7 @@ def trace_costs(
         shapes = step_shapes(trace.program, trace.graph, costs)
         tables = find_tables(shapes, machine, own, options.library)
         costs = merge_tables(costs, machine, trace.graph, shapes, tables, own)
-    return bar_endless(merge_profiles(costs, machine, own))
+    return bar_endless(keep_possible(merge_profiles(costs, machine, own), machine))
 
 
 def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
@@ -66,6 +67,22 @@ def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:
         return []
     count = f"{len(refused)} hint{'s' * (len(refused) > 1)} on the work of launches"
     return [warning("TSR3014", f"not used: {count}", notes=tuple(refused[:4]))]
+
+
+def below_floors(costs: Sequence[Costs]) -> list[Diagnostic]:
+    """A warning if measured times are shorter than what a GPU can do."""
+    marked = [
+        f"#{step.step} {step.name}: {cost.ns / 1e3:.3g} us, {cost.origin}"
+        for trace_costs in costs
+        for step in trace_costs.steps
+        for cost in step.on_device
+        if isinstance(cost, Duration) and cost.mark is FloorMark.BELOW
+    ]
+    if not marked:
+        return []
+    count = f"{len(marked)} measured time{'s' * (len(marked) > 1)}"
+    headline = f"used although no GPU of the machine can be so fast: {count}"
+    return [warning("TSR3014", headline, notes=tuple(marked[:4]))]
 
 
 def unmeasured(

@@ -13,10 +13,11 @@ where blocks wait for each other, not enough room for all of them at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import inf, log, prod, sqrt
 
+from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.architecture import (
     CLUSTERS_FROM,
     THREADS_PER_CTA,
@@ -25,40 +26,44 @@ from tessera.ir.architecture import (
     runs_on,
     sms_of,
 )
-from tessera.ir.graph.access import AddressClass, NeedKind
+from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import KernelGraph, Node
-from tessera.ir.graph.region import Region
 from tessera.ir.operators.records import OperatorMismatch
 from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import (
     Barred,
-    Cost,
     Costs,
     CostSource,
     Duration,
+    FloorMark,
     LaunchWork,
     SharedError,
     StepCosts,
+    StepNeeds,
 )
-from tessera.ir.plan.machine import Device, Gpu, Machine
+from tessera.ir.plan.machine import Gpu, Machine
 from tessera.ir.program.program import (
     Launch,
     LibraryCall,
     ModuleVariant,
     Program,
-    Role,
     Work,
     for_arch,
 )
-from tessera.passes.byte_sets import intervals
-from tessera.passes.byte_sets.regions import regions_bytes
-from tessera.planning.prices.call_shapes import call_shape_of, put_bytes, routed_bytes
+from tessera.planning.prices.call_shapes import (
+    call_shape_of,
+    operations_of,
+    put_bytes,
+    routed_bytes,
+)
 from tessera.planning.prices.count_work import LaunchCounts
-from tessera.planning.prices.device_model import CALIBRATED_ON, Traffic, launch_ns, resident_ctas
+from tessera.planning.prices.device_model import CALIBRATED_ON, launch_ns, resident_ctas
 from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM
+from tessera.planning.prices.floors import in_order
 from tessera.planning.prices.library_calls import CallShape, Experts, Grouped, Plain, routed
 from tessera.planning.prices.library_launches import call_ns
 from tessera.planning.prices.routed_launches import routed_product, visiting_work
+from tessera.planning.prices.step_bytes import PERSISTENT, UNSURE, StepBytes
 from tessera.wording import Wording
 
 # Relative error of a time: nine of ten left-out measurements are nearer. For GPUs that the model
@@ -70,11 +75,9 @@ _ELSEWHERE = 1.1
 _WITH_TENSOR_MEMORY = 1.4
 _TENSOR_MEMORY = (100, 103)
 _ADDED_NS = 8_000.0
-_UNSURE = 2.0  # factor on the error if branches depend on data, or the arithmetic is unknown
 # Part of the variance that guesses for all GPUs have in common: the least of all pairs of GPUs, in
 # products and attention of the tables.
 _SHARED = 0.3
-PERSISTENT = (Role.WEIGHT, Role.STATE, Role.VARIABLE)
 _ROUTINGS = (UNIFORM, UNEVEN)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
@@ -88,32 +91,6 @@ def estimate_costs(program: Program, graph: KernelGraph, machine: Machine) -> Co
             for work, node in zip(program.work(), graph.nodes, strict=True)
         )
     )
-
-
-def distinct_bytes(
-    graph: KernelGraph, node: Node, persistent: bool | None = None, *, direct: bool = False
-) -> int:
-    """The bytes that a step may touch, each counted once, in persistent or in other buffers.
-
-    `direct`: only bytes whose addresses do not come from data.
-    """
-    regions: dict[int, list[Region]] = {}
-    for access in node.accesses:
-        if direct and access.address is not AddressClass.DIRECT:
-            continue
-        role = graph.buffers[access.buffer].role
-        if persistent is not None and (role in PERSISTENT) != persistent:
-            continue
-        regions.setdefault(int(access.buffer), []).append(access.region)
-    return sum(
-        _bytes_of(tuple(some), graph.buffers[buffer].bytes) for buffer, some in regions.items()
-    )
-
-
-@lru_cache(maxsize=4096)
-def _bytes_of(regions: tuple[Region, ...], size: int) -> int:
-    """The bytes of regions of one buffer; cached, since equal layers have equal regions."""
-    return intervals.size(regions_bytes(regions, size))
 
 
 def usable_variants(
@@ -161,10 +138,7 @@ class _Estimator:
 
     def step(self, work: Work, node: Node) -> StepCosts:
         """The costs of one step on all devices; equal calls of a program are priced once."""
-        moved = _DistinctBytes(
-            *(float(distinct_bytes(self.graph, node, kept)) for kept in (False, True)),
-            *(float(distinct_bytes(self.graph, node, kept, direct=True)) for kept in (False, True)),
-        )
+        moved = StepBytes.of(self.graph, node)
         if not isinstance(work, LibraryCall):
             return self._priced(work, node, moved)
         key = _call_key(work), moved
@@ -172,68 +146,91 @@ class _Estimator:
             self.calls[key] = self._priced(work, node, moved)
         return replace(self.calls[key], step=node.id, name=node.name)
 
-    def _priced(self, work: Work, node: Node, moved: _DistinctBytes) -> StepCosts:
+    def _priced(self, work: Work, node: Node, moved: StepBytes) -> StepCosts:
         gathered = None
         if isinstance(work, LibraryCall):
             gathered = _gathered_bytes(work, call_shape_of(work, moved.total)[0])
-        costs: list[Cost] = []
-        known: dict[tuple[str, int], tuple[Cost, LaunchWork | None]] = {}
-        seen: LaunchWork | None = None
-        for device in self.machine.devices:
-            gpu = self.machine.gpu_of(device)
-            key = gpu.key, device.sms
-            if key not in known:
-                known[key] = self._cost(work, node, moved, gpu, device)
-            costs.append(known[key][0])
-            seen = seen or known[key][1]
+        guesses: dict[tuple[str, int], _Guess | Barred] = {}
+
+        def guess(gpu: Gpu, sms: int) -> _Guess | Barred:
+            if (gpu.key, sms) not in guesses:
+                guesses[gpu.key, sms] = self._guess(work, node, moved, gpu, sms)
+            return guesses[gpu.key, sms]
+
+        own = [(self.machine.gpu_of(device), device.sms) for device in self.machine.devices]
+        made = [guess(gpu, sms) for gpu, sms in own]
+        first = next((one for one in made if isinstance(one, _Guess)), None)
+        needs = None if first is None else first.needs
+        factors = {} if needs is None else self._order(guess, needs)
         return StepCosts(
             step=node.id,
             name=node.name,
-            on_device=tuple(costs),
-            memory_bytes=min(moved.looked_up(seen).total, gathered or inf),
-            work=seen,
+            on_device=tuple(
+                one.cost(gpu, factors.get(gpu.key, 1.0)) if isinstance(one, _Guess) else one
+                for one, (gpu, _) in zip(made, own, strict=True)
+            ),
+            memory_bytes=min(
+                moved.looked_up(None if first is None else first.work).total, gathered or inf
+            ),
+            work=None if first is None else first.work,
+            needs=needs,
         )
 
-    def _cost(
-        self, work: Work, node: Node, moved: _DistinctBytes, gpu: Gpu, device: Device
-    ) -> tuple[Cost, LaunchWork | None]:
+    def _order(
+        self, guess: Callable[[Gpu, int], _Guess | Barred], needs: StepNeeds
+    ) -> dict[str, float]:
+        """Factors on guesses, with which they are in the order of GPUs: those of the table, and
+        those of the machine.
+        """
+        gpus = gpu_table() | {card.gpu.key: card.gpu for card in self.machine.cards}
+        times = {}
+        for key, gpu in gpus.items():
+            made = guess(gpu, gpu.sms)
+            if isinstance(made, _Guess):
+                times[key] = made.ns
+        ordered = in_order(list(times.values()), [gpus[key] for key in times], needs)
+        return {key: ns / times[key] for key, ns in zip(times, ordered, strict=True)}
+
+    def _guess(
+        self, work: Work, node: Node, moved: StepBytes, gpu: Gpu, sms: int
+    ) -> _Guess | Barred:
+        """The model's time of a step on a GPU."""
         if not isinstance(work, Launch):
             call, sure = call_shape_of(work, moved.total)
-            times = []
+            times, needs = [], StepNeeds()
             for routing in _ROUTINGS if isinstance(call, Grouped | Experts) else _ROUTINGS[:1]:
                 shape = routed(call, routing)
                 limit = _gathered_bytes(work, shape) if isinstance(work, LibraryCall) else None
-                traffic = moved.traffic(gpu, self.persistent, limit)
-                times.append(call_ns(shape, traffic, gpu, device.sms))
-            return model_duration(times, gpu, sure=sure), None
-        variant = best_variant(self.program, work, gpu.arch, device.sms, gpu.sms)
+                times.append(call_ns(shape, moved.traffic(gpu, self.persistent, limit), gpu, sms))
+                needs = moved.needs(self.persistent, limit, operations_of(shape, work), sure)
+            return _Guess(times, sure, needs)
+        variant = best_variant(self.program, work, gpu.arch, sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
-            return Barred(Wording(f"no code for {gpu.arch}: the module has {archs}")), None
+            return Barred(Wording(f"no code for {gpu.arch}: the module has {archs}"))
         launch = for_arch(work, variant.arch)
         counted = self.counted.of(variant, launch, moved.total)
-        if reason := _too_large(launch, counted, node, gpu, device):
-            return Barred(Wording(reason)), None
+        if reason := _too_large(launch, counted, node, gpu, sms):
+            return Barred(Wording(reason))
         if counted is None:
-            traffic = moved.traffic(gpu, self.persistent, None)
             touched = moved.total
             unknown = Plain(touched / 4, touched, touched)
-            return model_duration(
-                [call_ns(unknown, traffic, gpu, device.sms)], gpu, sure=False
-            ), None
+            traffic = moved.traffic(gpu, self.persistent, None)
+            return _Guess([call_ns(unknown, traffic, gpu, sms)], False, StepNeeds())
         works = [counted]
         if not counted.sure:
             product = routed_product(self.program, launch, node, counted.shared_bytes)
-            works = (
-                [visiting_work(*product, routing) for routing in _ROUTINGS] if product else works
-            )
-        times = []
+            if product is not None:
+                works = [visiting_work(*product, routing) for routing in _ROUTINGS]
+        times, needs = [], StepNeeds()
         for done in works:
             # A launch moves no more bytes than it requests; data-dependent branches may raise that.
-            limit = done.asked_bytes * (1.0 if done.sure else _UNSURE) or None
-            traffic = moved.looked_up(done).traffic(gpu, self.persistent, limit)
-            times.append(launch_ns(done, traffic, gpu, device.sms))
-        return model_duration(times, gpu, sure=works[0].sure), works[0]
+            limit = done.asked_bytes * (1.0 if done.sure else UNSURE) or None
+            read = moved.looked_up(done)
+            times.append(launch_ns(done, read.traffic(gpu, self.persistent, limit), gpu, sms))
+            units = tuple((u, n) for u, n in done.units if u != "special" and len(works) == 1)
+            needs = read.needs(self.persistent, limit, units, done.sure)
+        return _Guess(times, works[0].sure, needs, works[0])
 
 
 def _call_key(call: LibraryCall) -> object:
@@ -259,44 +256,28 @@ def _call_key(call: LibraryCall) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class _DistinctBytes:
-    """Distinct bytes of a step: of buffers private to a request, and of weights and state.
+class _Guess:
+    """Times of a step by the model, which differ by what is not known, and what it needs."""
 
-    `direct` are the bytes of either that it touches regardless of data. It may touch any of the
-    others, and looks some of them up.
-    """
-
-    private: float
-    persistent: float
-    direct_private: float
-    direct_persistent: float
+    times: list[float]
+    sure: bool
+    needs: StepNeeds
+    work: LaunchWork | None = None
 
     @property
-    def total(self) -> float:
-        """All distinct bytes."""
-        return self.private + self.persistent
+    def ns(self) -> float:
+        """The middle of the times, by ratio."""
+        return sqrt(min(self.times) * max(self.times))
 
-    def looked_up(self, work: LaunchWork | None) -> _DistinctBytes:
-        """The bytes with indirect ones limited to those that its threads request, if known."""
-        others = self.total - self.direct_private - self.direct_persistent
-        # Which accesses of a loop of unknown length are looked up is not counted apart.
-        most = 0.0 if work is None else work.indexed_bytes if work.sure else work.asked_bytes
-        if not 0 < most < others:
-            return self
-        part = most / others
-        return replace(
-            self,
-            private=self.direct_private + (self.private - self.direct_private) * part,
-            persistent=self.direct_persistent + (self.persistent - self.direct_persistent) * part,
-        )
-
-    def traffic(self, gpu: Gpu, everything: float, limit: float | None) -> Traffic:
-        """The bytes that are not cached; `limit` is the maximum that the step requests."""
-        total = self.total
-        part = 1.0 if limit is None or total <= limit else limit / total
-        if everything <= gpu.l2_bytes / 2:
-            return Traffic(warm=total * part, working=total * part + everything)
-        return Traffic(warm=self.private * part, cold=self.persistent * part)
+    def cost(self, gpu: Gpu, factor: float) -> Duration:
+        """A duration; the factor keeps the order of GPUs."""
+        made = model_duration(self.times, gpu, sure=self.sure)
+        if abs(factor - 1.0) < 1e-9:
+            return made
+        why = "moved, as the model puts two GPUs in the wrong order"
+        error = max(made.error, max(factor, 1 / factor) - 1.0)
+        mark = FloorMark.ORDERED
+        return replace(made, ns=made.ns * factor, error=error, mark=mark, origin=why)
 
 
 def error_of(ns: float, gpu: Gpu) -> float:
@@ -311,14 +292,12 @@ def model_duration(times: list[float], gpu: Gpu, *, sure: bool) -> Duration:
     """The middle of times that differ by what is not known, which the bar includes."""
     source = CostSource.MODEL if gpu.key in CALIBRATED_ON else CostSource.SHEET
     ns = sqrt(min(times) * max(times))
-    error = error_of(ns, gpu) * (1.0 if sure else _UNSURE)
+    error = error_of(ns, gpu) * (1.0 if sure else UNSURE)
     error = (1.0 + error) * (max(times) / ns) - 1.0
     return Duration(ns=ns, source=source, error=error, shared=SharedError(_SHARED))
 
 
-def _too_large(
-    launch: Launch, counted: LaunchWork | None, node: Node, gpu: Gpu, device: Device
-) -> str:
+def _too_large(launch: Launch, counted: LaunchWork | None, node: Node, gpu: Gpu, sms: int) -> str:
     """Why a launch cannot run on a device; empty if it can."""
     shared = launch.shared_bytes if counted is None else counted.shared_bytes
     limit = limits_of(gpu.arch).cta_shared_bytes
@@ -332,7 +311,7 @@ def _too_large(
     if cluster and arch_number(gpu.arch) < CLUSTERS_FROM:
         return f"a launch in clusters, {gpu.arch} has none"
     if launch.cooperative or NeedKind.GRID in kinds or NeedKind.WAIT in kinds:
-        most = device.sms * resident_ctas(gpu, threads, shared)
+        most = sms * resident_ctas(gpu, threads, shared)
         if prod(launch.grid) > most:
             what = "a cooperative launch" if launch.cooperative else "a launch that waits inside"
             return f"{what} of {prod(launch.grid)} blocks; at most {most} fit at once"

@@ -116,7 +116,7 @@ def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
     """The kernels from which a library chooses one for this shape."""
     match shape:
         case Product():
-            yield from products(shape)
+            yield from _product_kernels(shape)
         case Attention():
             yield from _attentions(shape, habits)
         case Grouped():
@@ -140,6 +140,12 @@ def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
             each = 30.0 + habits.plain_instructions * shape.operations / (ctas * 128)
             units = (("fp32", shape.operations),)
             yield launch_work(ctas, 128, each, shape.bytes, units=units)
+
+
+@lru_cache(maxsize=1 << 10)
+def _product_kernels(shape: Product) -> tuple[LaunchWork, ...]:
+    """Kept, since a product is priced on every GPU of the table."""
+    return tuple(products(shape))
 
 
 def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:

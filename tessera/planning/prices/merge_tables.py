@@ -42,8 +42,8 @@ from tessera.ir.plan.costs import (
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.plan.tables import LIBRARIES, Fixed, TableKind, WorkShape
 from tessera.ir.program.program import Buffer, Program
-from tessera.planning.prices.estimate_costs import PERSISTENT, distinct_bytes
 from tessera.planning.prices.libraries import LibraryTables
+from tessera.planning.prices.step_bytes import PERSISTENT, distinct_bytes
 from tessera.planning.prices.table_lookup import TableIndex, from_memory_ns, operations_and_bytes
 from tessera.planning.prices.work_shapes import StepShape, step_shape
 

@@ -233,8 +233,8 @@ def test_slots_and_lanes(tmp_path: Path) -> None:
     roles = ["input", *(["temp"] * 11), "output"]
     chain.write_text(
         "//! tessera.trace 1\n"
-        + "".join(f"//! buffer b{n} bytes=4096 role={role}\n" for n, role in enumerate(roles))
-        + "".join(f"//! memcpy b{n + 1} b{n} bytes=4096\n" for n in range(12))
+        + "".join(f"//! buffer b{n} bytes=65536 role={role}\n" for n, role in enumerate(roles))
+        + "".join(f"//! memcpy b{n + 1} b{n} bytes=65536\n" for n in range(12))
     )
     around.write_text("".join(f"#{step}=a100-{step // 2}\n" for step in range(12)))
     options = PlanOptions(gpus="6xa100", placement=str(around))
@@ -347,7 +347,8 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_done_is_said_in_order() -> None:
     said: list[str] = []
-    plan(MLP, PlanOptions(gpus=PAIR), Watch(on_progress=lambda told: said.append(told.stage)))
+    moe = TRACES / "moe.ptx"  # parts of its steps pay
+    plan(moe, PlanOptions(gpus=PAIR), Watch(on_progress=lambda told: said.append(told.stage)))
     order = ["reading and analysing", "analysing", "working out durations", "searching"]
     order += ["simulating what was found", "dividing steps", "proving the plan"]
     order += ["comparing with other GPUs"]

@@ -1,0 +1,190 @@
+"""Times that are possible: nothing is faster than its bytes, its operations and its launch.
+
+In: what a step needs, GPUs, durations of whatever source. Out: the floor of a step on a GPU, and
+durations that respect it. The floor is the longest of three times: bytes that cannot be in L2 at
+the bandwidth of the data sheet, operations at its peak rate, and the shortest launch.
+
+A guess (`model`, `sheet`) or a time from a table below the floor is raised and marked; a table was
+measured with its bytes in L2 then, and takes the usual time of its bytes from memory. A profile is
+kept, marked and explained. A guess far above the floor has a wider bar.
+
+Guesses respect the order of GPUs: if one has at least the bandwidth and the arithmetic of another,
+its guess is not longer (`in_order`). Where the model says otherwise, each guess becomes the middle
+(by ratio) of the longest among better GPUs and the shortest among worse ones: that is in order, and
+of all times in order it changes the most wrong guess least. GPUs that the model was fitted on keep
+their times. Beside measured times of other GPUs, a guess is moved as far as these require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf, sqrt
+
+from tessera.ir.architecture import arch_number
+from tessera.ir.plan.costs import (
+    Barred,
+    Cost,
+    Costs,
+    CostSource,
+    Duration,
+    FloorMark,
+    StepCosts,
+    StepNeeds,
+)
+from tessera.ir.plan.machine import Gpu, Machine
+from tessera.planning.prices.device_model import CALIBRATED_ON, LAUNCH_NS, LEAST_NS, unit_rate
+
+_GUESSES = (CostSource.MODEL, CostSource.SHEET)
+_USUAL_PART = 0.89  # fraction of the sheet's bandwidth that steps reach
+_FROM_MEMORY = 0.15  # the bar of a time that memory decides
+_NOISE = 0.03  # a measurement that is below the floor by no more is not marked
+_FAR = 20.0  # times the floor; all launches that the model was fitted to are nearer
+_MATTERS = 0.5  # of the time of the bytes; faster arithmetic decides nothing
+
+
+def floor_ns(needs: StepNeeds, gpu: Gpu, sms: int) -> float:
+    """The time that nothing can beat on `sms` SMs of a GPU."""
+    missed = max(0.0, needs.warm - gpu.l2_bytes)
+    if needs.kept > gpu.l2_bytes / 2:  # as `StepBytes.traffic`
+        missed += needs.cold
+    times = [missed / gpu.memory_bandwidth]
+    times += [count / _peak(gpu, unit) * gpu.sms / sms for unit, count in needs.operations]
+    return max(LAUNCH_NS.get(arch_number(gpu.arch), LEAST_NS), 1e9 * max(times))
+
+
+def _peak(gpu: Gpu, unit: str) -> float:
+    """Operations per second; products in FP32 may be done in TF32."""
+    if unit != "fp32":
+        return unit_rate(gpu, unit)
+    return max(gpu.flops("tf32") or 0.0, unit_rate(gpu, "fp32"))
+
+
+# --- the order of GPUs -------------------------------------------------------------------------
+
+
+def order_of(needs: StepNeeds, gpus: Sequence[Gpu]) -> Callable[[Gpu], tuple[float, ...]]:
+    """The rates by which GPUs are compared for a step: bandwidth, and arithmetic that matters.
+
+    If none matters, the rate of matrix units in 16 bits stands for arithmetic.
+    """
+    moved = max(needs.cold + needs.warm, 1.0)
+    units = [
+        unit
+        for unit, count in needs.operations
+        if any(count / _peak(g, unit) > _MATTERS * moved / g.memory_bandwidth for g in gpus)
+    ] or ["bf16"]
+    return lambda gpu: (gpu.memory_bandwidth, *(_peak(gpu, unit) for unit in units))
+
+
+def _is_better(rates: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """At least as good in everything."""
+    return all(mine >= its for mine, its in zip(rates, other, strict=True))
+
+
+def in_order(times: Sequence[float], gpus: Sequence[Gpu], needs: StepNeeds) -> list[float]:
+    """Times of a step on whole GPUs: none is longer than that of a GPU that is worse, or below the
+    floor."""
+    rate = order_of(needs, gpus)
+    rates = [rate(gpu) for gpu in gpus]
+    floors = [floor_ns(needs, gpu, gpu.sms) for gpu in gpus]
+    ordered = []
+    for mine in rates:
+        better = [n for n, other in enumerate(rates) if _is_better(other, mine)]
+        worse = [n for n, other in enumerate(rates) if _is_better(mine, other)]
+        ns = sqrt(max(times[n] for n in better) * min(times[n] for n in worse))
+        known = [n for n, gpu in enumerate(gpus) if gpu.key in CALIBRATED_ON]
+        ns = max([ns, *(times[n] for n in known if n in better)])
+        ns = min([ns, *(times[n] for n in known if n in worse)])
+        ordered.append(max([ns, *(floors[n] for n in better)]))
+    return ordered
+
+
+# --- durations of all sources ------------------------------------------------------------------
+
+
+def keep_possible(costs: Costs, machine: Machine) -> Costs:
+    """The costs with every duration checked against its floor, and guesses against measurements."""
+    return Costs(tuple(_checked(step, machine) for step in costs.steps))
+
+
+def _checked(step: StepCosts, machine: Machine) -> StepCosts:
+    needs = step.needs
+    if needs is None:
+        return step
+    gpus = [machine.gpu_of(device) for device in machine.devices]
+    floors = [floor_ns(needs, g, d.sms) for g, d in zip(gpus, machine.devices, strict=True)]
+    costs = [_possible(cost, floor) for cost, floor in zip(step.on_device, floors, strict=True)]
+    is_whole = [d.sms == g.sms for g, d in zip(gpus, machine.devices, strict=True)]
+    rate = order_of(needs, gpus)
+    measured = [
+        (rate(gpu), cost.ns)
+        for gpu, cost, whole in zip(gpus, costs, is_whole, strict=True)
+        if whole and isinstance(cost, Duration) and cost.source not in _GUESSES
+    ]
+    for n, (cost, gpu) in enumerate(zip(costs, gpus, strict=True)):
+        if isinstance(cost, Duration) and cost.source in _GUESSES:
+            if is_whole[n]:
+                least = max(
+                    f for f, g in zip(floors, gpus, strict=True) if _is_better(rate(g), rate(gpu))
+                )
+                cost = _beside_measured(cost, rate(gpu), measured, least)
+            costs[n] = _far_above(cost, floors[n])
+    return replace(step, on_device=tuple(costs))
+
+
+def _possible(cost: Cost, floor: float) -> Cost:
+    """A duration that is not below its floor, or a measurement that is marked."""
+    if isinstance(cost, Barred) or cost.ns >= floor:
+        return cost
+    if cost.source is CostSource.PROFILE:
+        if cost.ns >= (1 - _NOISE) * floor:
+            return cost
+        why = (
+            f"below the {floor / 1e3:.3g} us that its bytes and operations take at the rates of"
+            " the data sheet: it was measured with its bytes in a cache, or with other sizes"
+        )
+        return replace(cost, mark=FloorMark.BELOW, origin=_joined(cost.origin, why))
+    if cost.source in _GUESSES:
+        why = "raised to what its bytes and operations take at least"
+        return replace(cost, ns=floor, mark=FloorMark.RAISED, origin=_joined(cost.origin, why))
+    why = "raised to the time of its bytes from memory"
+    return replace(
+        cost,
+        ns=floor / _USUAL_PART,
+        error=max(cost.error, _FROM_MEMORY),
+        mark=FloorMark.RAISED,
+        origin=_joined(cost.origin, why),
+    )
+
+
+def _beside_measured(
+    cost: Duration,
+    rates: tuple[float, ...],
+    measured: Sequence[tuple[tuple[float, ...], float]],
+    floor: float,
+) -> Duration:
+    """A guess that measured times of better and worse GPUs do not contradict."""
+    least = max((ns for other, ns in measured if _is_better(other, rates)), default=0.0)
+    most = min((ns for other, ns in measured if _is_better(rates, other)), default=inf)
+    ns = max(floor, min(max(cost.ns, least), max(most, least)))
+    if ns == cost.ns:
+        return cost
+    error = max(cost.error, max(ns / cost.ns, cost.ns / ns) - 1.0)
+    why = "moved to the time that another GPU was measured to take"
+    return replace(
+        cost, ns=ns, error=error, mark=FloorMark.ORDERED, origin=_joined(cost.origin, why)
+    )
+
+
+def _far_above(cost: Duration, floor: float) -> Duration:
+    """A guess with a wider bar if it is so far above the floor that something else must decide."""
+    if cost.ns <= _FAR * floor:
+        return cost
+    error = (1.0 + cost.error) * sqrt(cost.ns / (_FAR * floor)) - 1.0
+    why = f"{cost.ns / floor:.0f} times what its bytes and operations take at least"
+    return replace(cost, error=error, mark=FloorMark.FAR, origin=_joined(cost.origin, why))
+
+
+def _joined(origin: str, why: str) -> str:
+    return f"{origin}; {why}" if origin else why
