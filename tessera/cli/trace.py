@@ -352,11 +352,13 @@ def _trace_config(
     """The step of a config file; layers that are alike are traced once."""
     step, config = _step_of_config(command)
     from tessera.driver.trace.config_trace import ConfigTracer
+    from tessera.frontend.capture.meta import hf
     from tessera.frontend.capture.meta.record import among_fakes  # needs PyTorch
 
     with among_fakes():
         tracer = ConfigTracer(config, fused=not command.no_fuse, on_progress=shown.hear)
-        return tracer.trace(step), config.notes
+        notes = hf.left_wide(config) if command.no_fuse else config.notes
+        return tracer.trace(step), notes
 
 
 def _step_of_config(command: TraceCommand) -> tuple[HfStep, HfConfig]:
@@ -374,7 +376,7 @@ def _maker(command: TraceCommand) -> tuple[Maker, tuple[Diagnostic, ...]]:
         from tessera.frontend.capture.meta import hf
 
         step, config = _step_of_config(command)
-        return (lambda: hf.make_step(config, step)), config.notes
+        return (lambda: hf.make_step(config, step)), hf.left_wide(config)
     from tessera.driver.trace.capture_trace import require_torch
     from tessera.frontend.capture.model_file import find_model, load_model
 

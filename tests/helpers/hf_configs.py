@@ -47,7 +47,6 @@ FAMILIES = {
         "GptOssConfig",
         "experts",
         _SIZES | _HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 8},
-        attention=0,  # its sinks have no operator
     ),
     "deepseek_v3": SmallModel(
         "DeepseekV3Config",

@@ -8,11 +8,13 @@ otherwise the whole model is traced.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.meta_trace import FakeTrace, trace_among_fakes
+from tessera.driver.trace.quantize import quantize
 from tessera.driver.trace.repeat_layers import is_same, with_more_layers
 from tessera.ir.progress import OnProgress
 
@@ -39,6 +41,9 @@ class ConfigTracer:
 
     def trace(self, step: HfStep) -> FakeTrace:
         """One step of the model."""
+        return self._quantized(self._plain(step))
+
+    def _plain(self, step: HfStep) -> FakeTrace:
         from tessera.frontend.capture.meta.equal_layers import equal_layers
 
         count = self._config.values.get("num_hidden_layers")
@@ -48,6 +53,18 @@ class ConfigTracer:
             self._layers = equal_layers(self._config)
         made = self._repeated(step, self._layers) if self._layers else None
         return self._traced(self._config, 0, step) if made is None else made
+
+    def _quantized(self, traced: FakeTrace) -> FakeTrace:
+        """The trace with the weights of the checkpoint."""
+        from tessera.frontend.capture.meta.quantized import general_name, layers_of
+
+        how = self._config.quantization
+        if how is None or not self._fused:
+            return traced
+        model = next(known[0] for known in self._models.values() if known)
+        layers = layers_of(model, how)
+        program = quantize(traced.trace.program, how, lambda name: general_name(name) in layers)
+        return replace(traced, trace=replace(traced.trace, program=program))
 
     def _repeated(self, step: HfStep, layers: int) -> FakeTrace | None:
         """The trace of all layers from traces of a few layers; None if these do not agree."""

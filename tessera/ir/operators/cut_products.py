@@ -144,6 +144,30 @@ def convolution(bound: Bound) -> NamedDims:
     )
 
 
+def quantized(bound: Bound) -> NamedDims:
+    """Likewise; weights, scales, zeros and biases have results in their last dimension, or fewer
+    of them: one for as many results as share a scale."""
+    lead = bound.shape("input")[:-1]
+    rows = ("rows",) if len(lead) == 1 else numbered(lead)
+    results = [operand.shape for _, operand in bound.writes]
+    if any(not shape or shape[:-1] != lead for shape in results):
+        return uncut("the shapes of its operands are not those of products")(bound)
+    given = bound.operands("weights")
+    counts = [o.shape[-1] for o in given if o.shape and o.shape[-1] > 1]
+    pieces = gcd(*counts, *(shape[-1] for shape in results))
+    names = named(
+        bound,
+        {"input": (*rows, WHOLE)},
+        written(bound, (*rows, "columns")),
+        units={"columns": pieces},
+    )
+    own = tuple(
+        (*(WHOLE,) * (len(o.shape) - 1), "columns" if o.shape[-1] > 1 else WHOLE) if o.shape else ()
+        for o in given
+    )
+    return replace(names, reads=((*rows, WHOLE), *own))
+
+
 # --- attention -----------------------------------------------------------------------------
 
 

@@ -333,6 +333,7 @@ _BY_FUNCTION: dict[str, CutRule] = {
     "gated": CutRule(_ALL, cut_products.gated),
     "rotary": CutRule("every dimension but the last", cut_products.rotary),
     "merged_linear": CutRule("rows, columns (of each in proportion)", cut_products.merged),
+    "quantized_linear": CutRule("rows, columns (in proportion)", cut_products.quantized),
     "cache_write": CutRule(_OTHERS, _cache_write),
     "paged_attention": CutRule("sequences, heads, queries", cut_products.paged),
     "latent_attention": CutRule("sequences, heads, queries", cut_products.latent),

@@ -20,6 +20,7 @@ from tessera.ir.operators.notation import (
     forms,
     integer,
     number,
+    type_name,
     word,
 )
 from tessera.ir.operators.records import (
@@ -60,6 +61,8 @@ def fused_operators() -> Iterator[Operator]:
     yield from _fused("rotary", "cos sin tensors*", work.per_element, writes=_SEVERAL)
     layers = "input:float weights*"
     yield from _fused("merged_linear", layers, merged, flag("biased"), writes=_SEVERAL)
+    arithmetic = type_name("arithmetic", REQUIRED)
+    yield from _fused("quantized_linear", layers, merged, arithmetic, writes=_SEVERAL)
     caches = "key_cache@ value_cache@"
     written = f"{caches} index key value"
     yield from _fused("cache_write", written, work.moved, integer("dim", 2), writes=caches)

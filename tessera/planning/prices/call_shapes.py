@@ -211,10 +211,13 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
     step = 0 if step == gcd(depth, result[-1]) else step
     batch = result[0] if "bmm" in bound.operator.function else 1
     n = result[-1]
-    if bound.operator.function == "merged_linear":  # the weights stand side by side
+    if bound.operator.function in ("merged_linear", "quantized_linear"):  # weights side by side
         rows = prod(result) // n
         n = sum(operand.shape[-1] for _, operand in bound.writes)
         depth = max(1, bound.shape("input")[-1])
+        if bound.operator.function == "quantized_linear":  # weights of a byte or less
+            step, width = 0, 1
+            unit = "fp8" if bound.attribute("arithmetic") in ("e4m3", "s8") else unit
         return Product(m=rows, n=n, k=depth, step=step, unit=unit, width=width)
     rows = max(1, prod(result) // n // batch)
     shared = shared_side(bound)

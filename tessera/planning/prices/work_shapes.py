@@ -155,6 +155,13 @@ def _merged(bound: Bound) -> WorkShape | None:
     return WorkShape(TableKind.GEMM, (dtype,), (prod(first.shape[:-1]), n, first.shape[-1]))
 
 
+def _quantized(bound: Bound) -> WorkShape | None:
+    """A product in 8-bit floats; no table has one that widens its weights."""
+    made = _merged(bound)
+    is_float8 = bound.attribute("arithmetic") == DataType.E4M3.value
+    return replace(made, fixed=("fp8",)) if made is not None and is_float8 else None
+
+
 def _paged(bound: Bound) -> WorkShape | None:
     """One new query per sequence over the pages of a cache."""
     query, key = bound.operand("query"), bound.operand("key_cache")
@@ -182,6 +189,7 @@ def _experts(bound: Bound) -> WorkShape | None:
 
 _FUSED: dict[str, Callable[[Bound], WorkShape | None]] = {
     "merged_linear": _merged,
+    "quantized_linear": _quantized,
     "paged_attention": _paged,
     "experts": _experts,
 }

@@ -27,6 +27,7 @@ from tessera.frontend.capture.meta.check_config import (
     check_values,
     unknown_value,
 )
+from tessera.frontend.capture.meta.quantized import Quantization, read_quantization
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.text.readfile import read_source
 
@@ -64,6 +65,7 @@ class HfConfig:
     path: Path
     values: dict[str, object]
     notes: tuple[Diagnostic, ...] = ()
+    quantization: Quantization | None = None
 
 
 def find_config(text: str) -> Path:
@@ -93,15 +95,27 @@ def read_config(path: Path) -> HfConfig:
                 hint="the model of that type in the transformers library is taken",
             )
         )
-    if values.pop("quantization_config", None) is not None:
+    said = values.pop("quantization_config", None)
+    quantization = read_quantization(said) if isinstance(said, dict) else None
+    if said is not None and quantization is None:
+        method = said.get("quant_method") if isinstance(said, dict) else said
         notes.append(
             warning(
                 "TSR6016",
-                f"`{path.name}` says how weights are quantized, which a trace of operators lacks",
+                f"`{path.name}` quantizes weights in a way that is not known here: `{method}`",
                 hint="weights are taken in the type of the model",
             )
         )
-    return HfConfig(path=path, values=values, notes=tuple(notes))
+    return HfConfig(path=path, values=values, notes=tuple(notes), quantization=quantization)
+
+
+def left_wide(config: HfConfig) -> tuple[Diagnostic, ...]:
+    """The notes about a config whose weights stay in the type of the model."""
+    if config.quantization is None:
+        return config.notes
+    said = f"`{config.path.name}` says how weights are quantized, which this trace lacks"
+    hint = "weights are taken in the type of the model"
+    return (*config.notes, warning("TSR6016", said, hint=hint))
 
 
 def require_transformers() -> None:
