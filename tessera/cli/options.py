@@ -156,6 +156,13 @@ def machine_options(gpus_text: str) -> Option:
     )
 
 
+library_option = click.option(
+    "--library",
+    metavar="NAME",
+    help="The library whose kernels will run: vllm, trtllm or sglang. Without it, bars cover "
+    "all of them.",
+)
+
 priced_options = together(
     click.option(
         "--price",
@@ -186,12 +193,7 @@ priced_options = together(
         show_default=True,
         help="Look times up in tables of measured kernels, where GPU and sizes are in one.",
     ),
-    click.option(
-        "--library",
-        metavar="NAME",
-        help="The library whose kernels will run: vllm, trtllm or sglang. Without it, bars cover "
-        "all of them.",
-    ),
+    library_option,
 )
 
 

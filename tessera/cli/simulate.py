@@ -12,6 +12,7 @@ from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import (
     form_option,
     json_option,
+    library_option,
     sequences_option,
     throttle_option,
     timeline_option,
@@ -23,6 +24,7 @@ from tessera.output import Kind, check_output
 
 if TYPE_CHECKING:
     from tessera.driver.waiting import TimeByPlace
+    from tessera.ir.plan.plan import Plan
     from tessera.simulation.options import SimulateOptions
     from tessera.simulation.report import SimulationReport
 
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
     help="With `--steps`: follow every operation of every step, or go by the rates of steps.  "
     "[default: auto]",
 )
+@library_option
 @json_option
 @form_option
 @reads_options
@@ -109,7 +112,7 @@ def simulate(messages: Messages, given: Typed) -> int:
     )
     options = command.complete(given.record(SimulateOptions))
     with Progress(messages, f"simulating {command.file}") as shown:
-        report = follow(command.file, options, shown.hear)
+        report = follow(command.plan(), options, shown.hear)
     written, spent = _write_timeline(command, report)
     as_text = simulation_text(report, written, page_width(), spent)
     write_text(simulation_json(report, spent) if command.as_json else as_text)
@@ -125,6 +128,7 @@ class SimulateCommand:
     as_json: bool = False
     arrivals: str | None = None
     steps: str | None = None
+    library: str | None = None
 
     @property
     def is_text(self) -> bool:
@@ -138,6 +142,21 @@ class SimulateCommand:
     def __post_init__(self) -> None:
         if self.timeline_file == "-":
             raise WrongOption("{timeline_file} names a file: the report is on standard output")
+        if self.library is None:
+            return
+        from tessera.ir.plan.tables import LIBRARIES
+
+        if self.library not in LIBRARIES:
+            raise WrongOption(f"{{library}} is one of {', '.join(LIBRARIES)}")
+
+    def plan(self) -> Plan | str:
+        """The plan, with the times of a library if one is named."""
+        if self.library is None:
+            return self.file
+        from tessera.driver.price_again import by_library
+        from tessera.simulation.simulate_plan import read_followed
+
+        return by_library(*read_followed(self.file), self.library)
 
     def complete(self, options: SimulateOptions) -> SimulateOptions:
         """The options, after a check that a timeline can be written."""

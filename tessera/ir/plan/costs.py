@@ -18,6 +18,7 @@ class CostSource(enum.Enum):
     PROFILE = "profile"
     TABLE = "table"
     RATIO = "ratio"
+    NEAR = "near"
     MODEL = "model"
     SHEET = "sheet"
 

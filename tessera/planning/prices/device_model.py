@@ -89,7 +89,7 @@ L2_WIDTH = dict.fromkeys(_TWO_DIES, 2.0 / 1.12)
 # Architectures of graphics cards: many SMs at a high clock share little power, which grows with
 # about the cube of the clock. So the sustained clock grows with the cube root of the watts per
 # TFLOP/s of the data sheet, and reaches the clock of the sheet at `GRAPHICS_WATTS`.
-_GRAPHICS = (86, 89, 120, 121)
+GRAPHICS = (86, 89, 120, 121)
 GRAPHICS_WATTS = 3.05
 _USUAL_CLOCK = 0.7
 
@@ -110,7 +110,7 @@ def launch_cycles(gpu: Gpu, constants: Constants) -> float:
         return constants.fixed_cycles
     ns = LAUNCH_NS.get(number)
     if ns is None:
-        alike = next((kind for kind in (_GRAPHICS, _TWO_DIES) if number in kind), ())
+        alike = next((kind for kind in (GRAPHICS, _TWO_DIES) if number in kind), ())
         known = [LAUNCH_NS[other] for other in alike if other in LAUNCH_NS]
         fitted = constants.fixed_cycles / _FITTED_MHZ * 1e3
         ns = median(known or [*LAUNCH_NS.values(), fitted])
@@ -126,7 +126,7 @@ def parts_of(gpu: Gpu, memory: float, matrix: float) -> Sustained:
 
 def _kept_clock(gpu: Gpu) -> float:
     """The fraction of its clock that a fully busy GPU without an entry keeps."""
-    if arch_number(gpu.arch) not in _GRAPHICS:
+    if arch_number(gpu.arch) not in GRAPHICS:
         return 1.0
     if not gpu.watts:
         return _USUAL_CLOCK
@@ -153,7 +153,7 @@ def held_part(gpu: Gpu) -> float:
 
     Where L2 has two partitions, the same bytes may be in both; graphics cards have one.
     """
-    return 0.8 if arch_number(gpu.arch) in _GRAPHICS else 0.5
+    return 0.8 if arch_number(gpu.arch) in GRAPHICS else 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

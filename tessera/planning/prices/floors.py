@@ -35,7 +35,7 @@ from tessera.ir.plan.costs import (
 from tessera.ir.plan.machine import Gpu, Machine
 from tessera.planning.prices.device_model import CALIBRATED_ON, LAUNCH_NS, LEAST_NS, unit_rate
 
-_GUESSES = (CostSource.MODEL, CostSource.SHEET)
+_GUESSES = (CostSource.NEAR, CostSource.MODEL, CostSource.SHEET)
 _USUAL_PART = 0.89  # fraction of the sheet's bandwidth that steps reach
 _FROM_MEMORY = 0.15  # the bar of a time that memory decides
 _NOISE = 0.03  # a measurement that is below the floor by no more is not marked

@@ -15,11 +15,11 @@ library that will run is not given, those that all these GPUs have count togethe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from re import findall
 
-from tessera.frontend.machine.gpu_table import find_gpu
+from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
 from tessera.frontend.machine.tables import (
     EXTRA,
     INSTALL,
@@ -42,9 +42,15 @@ from tessera.ir.plan.costs import (
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.plan.tables import LIBRARIES, Fixed, TableKind, WorkShape
 from tessera.ir.program.program import Buffer, Program
+from tessera.planning.prices.carried import Kinship, carried, kinship, nearest
 from tessera.planning.prices.libraries import LibraryTables
 from tessera.planning.prices.step_bytes import PERSISTENT, distinct_bytes
-from tessera.planning.prices.table_lookup import TableIndex, from_memory_ns, operations_and_bytes
+from tessera.planning.prices.table_lookup import (
+    UNITS,
+    TableIndex,
+    from_memory_ns,
+    operations_and_bytes,
+)
 from tessera.planning.prices.work_shapes import StepShape, step_shape
 
 
@@ -65,7 +71,7 @@ def find_tables(
         key = step.shape.kind, step.shape.fixed
         if key not in known:
             known[key] = _known(frozenset(gpus), frozenset(measured - gpus), *key, library)
-        if known[key].by_gpu:
+        if known[key].by_gpu or known[key].near:
             found[step.shape] = known[key]
     return found
 
@@ -117,7 +123,27 @@ def _known(
     return KnownTables(
         {gpu: LibraryTables(tuple(own), library is not None) for gpu, own in by_gpu.items()},
         mixed=any(len(own) > 1 for own in versions.values()),
+        near={
+            gpu: other
+            for gpu in sorted(gpus - by_gpu.keys())
+            if (other := _near(gpu, kind, fixed, library))
+        },
     )
+
+
+@lru_cache(maxsize=256)
+def _near(gpu: str, kind: TableKind, fixed: Fixed, library: str | None) -> LibraryTables | None:
+    """The tables of the nearest GPU that has rows, if it runs such kernels."""
+    here = find_gpu(gpu)
+    measured = [other for key, other in gpu_table().items() if has_tables(key)]
+    for other in nearest(here, measured) if here.flops(UNITS[str(fixed[0])]) else ():
+        if kinship(here, other) > Kinship.GRAPHICS:
+            break
+        names = (library,) if library else LIBRARIES
+        rows = [_versions(other.key, kind, fixed, name) for name in names]
+        if newest := tuple(own[max(own, key=_version_number)] for own in rows if own):
+            return LibraryTables(newest, library is not None)
+    return None
 
 
 def _of_library(
@@ -158,10 +184,14 @@ _FROM_MEMORY = 0.15  # the bar of a time that memory decides
 
 @dataclass(frozen=True, slots=True)
 class KnownTables:
-    """Tables by GPU and by the fixed properties of their rows; `mixed` if versions differ."""
+    """Tables by GPU and by the fixed properties of their rows; `mixed` if versions differ.
+
+    `near` has, for a GPU without rows, those of the nearest GPU that has some.
+    """
 
     by_gpu: Mapping[str, LibraryTables]
     mixed: bool = False
+    near: Mapping[str, LibraryTables] = field(default_factory=dict)
 
 
 def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[StepShape]:
@@ -233,8 +263,10 @@ class _Priced:
 
     def _cost(self, gpu: Gpu, device: Device, cost: Cost) -> Cost:
         tables = self.known.by_gpu.get(gpu.key)
-        if tables is None or isinstance(cost, Barred) or device.sms != gpu.sms or gpu.like:
+        if isinstance(cost, Barred) or device.sms != gpu.sms or gpu.like:
             return cost
+        if tables is None:
+            return self._near(gpu, cost)
         least = self._from_memory_ns(gpu)
         answers = [self._row(tables, least), *(self._carried(row, tables) for row in self.rows)]
         known = [answer for answer in answers if answer is not None]
@@ -245,6 +277,18 @@ class _Priced:
             return best
         origin = f"{best.origin}; raised to the time of its bytes from memory"
         return replace(best, ns=least, error=max(best.error, _FROM_MEMORY), origin=origin)
+
+    def _near(self, gpu: Gpu, cost: Duration) -> Duration:
+        """A time by the rows of the nearest GPU, if its bar is narrower than that of the model."""
+        tables = self.known.near.get(gpu.key)
+        if tables is None or not self.own:
+            return cost
+        shape = self.shape
+        answer = carried(shape.kind, shape.fixed, shape.sizes, gpu, tables)
+        if answer is None or answer.error >= cost.error:
+            return cost
+        origin = f"{tables.origin()} on {tables.gpu.key}, {shape.text()}, times what the model says"
+        return Duration(ns=answer.ns, source=CostSource.NEAR, error=answer.error, origin=origin)
 
     def _row(self, tables: LibraryTables, least: float) -> Duration | None:
         found = tables.find(self.shape.sizes, least)

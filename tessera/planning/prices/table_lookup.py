@@ -41,8 +41,8 @@ _IN_CACHE = {
     TableKind.MOE: (0.4, 0.9),
 }
 _CACHE_SPEED = 2.0  # relative to memory
-_ELEMENT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "w4a16_mxfp4": 0.53}
-_UNITS = {"bfloat16": "bf16", "fp8": "fp8", "w4a16_mxfp4": "bf16"}
+ELEMENT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "w4a16_mxfp4": 0.53}
+UNITS = {"bfloat16": "bf16", "fp8": "fp8", "w4a16_mxfp4": "bf16"}
 
 
 def coordinates(kind: TableKind, sizes: Sizes) -> tuple[float, ...]:
@@ -60,7 +60,7 @@ def model_shape(kind: TableKind, sizes: Sizes) -> Sizes:
 
 def operations_and_bytes(kind: TableKind, fixed: Fixed, sizes: Sizes) -> tuple[float, float]:
     """Floating-point operations, and bytes that have to be moved at least once."""
-    width = _ELEMENT_BYTES.get(str(fixed[0]), 2.0)
+    width = ELEMENT_BYTES.get(str(fixed[0]), 2.0)
     if kind is TableKind.GEMM:
         m, n, k = (float(size) for size in sizes)
         return 2 * m * n * k, width * (m * k + k * n) + 2 * m * n
@@ -68,7 +68,7 @@ def operations_and_bytes(kind: TableKind, fixed: Fixed, sizes: Sizes) -> tuple[f
         return _expert_work(fixed, sizes, width)
     batch, length, heads, kv_heads = (float(size) for size in sizes)
     head_size, window = float(fixed[2]), float(fixed[3])
-    cache_width = _ELEMENT_BYTES.get(str(fixed[1]), 2.0)
+    cache_width = ELEMENT_BYTES.get(str(fixed[1]), 2.0)
     seen = min(length, window) if window else length
     if kind is TableKind.GENERATION:
         moved = cache_width * 2 * batch * seen * kv_heads * head_size
@@ -92,7 +92,7 @@ def arithmetic_and_memory_ns(
 ) -> tuple[float, float]:
     """The times of the arithmetic and of the bytes at the rates of the data sheet."""
     operations, moved = operations_and_bytes(kind, fixed, sizes)
-    unit = _UNITS.get(str(fixed[0]), "bf16")
+    unit = UNITS.get(str(fixed[0]), "bf16")
     rate = gpu.flops(unit) or gpu.flops("fp16") or 1e14
     low, high = (log(part) for part in _IN_CACHE[kind])
     missed = min(1.0, max(0.0, (log(moved / gpu.l2_bytes) - low) / (high - low)))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tessera.driver.price_again import machine_of_plan
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.plan.costs import Costs
 from tessera.ir.plan.machine import Card, CardId, Device, DeviceId, Machine
-from tessera.ir.plan.plan import Plan, PlannedTrace
+from tessera.ir.plan.plan import PlannedTrace
 from tessera.passes.base import AnalysisManager
 from tessera.planning.given.options import PlanOptions
 from tessera.planning.given.setting import LoadedTrace
@@ -53,30 +54,6 @@ def _loaded(trace: GivenTrace) -> LoadedTrace:
         graph=trace.graph,
         diagnostics=(),
     )
-
-
-def machine_of_plan(plan: Plan) -> Machine:
-    """The cards and devices of a plan whose data sheets are in the table; no links."""
-    table = gpu_table()
-    known = [card for card in plan.cards if not card.like and card.gpu in table]
-    cards = tuple(
-        Card(
-            id=CardId(number),
-            name=card.name,
-            gpu=table[card.gpu],
-            memory_bytes=card.capacity_bytes,
-            usd_per_hour=card.usd_per_hour,
-            node=card.node,
-        )
-        for number, card in enumerate(known)
-    )
-    ids = {card.name: card.id for card in cards}
-    own = [device for device in plan.devices if device.card in ids]
-    devices = tuple(
-        Device(id=DeviceId(number), name=device.name, card=ids[device.card], sms=device.sms)
-        for number, device in enumerate(own)
-    )
-    return Machine(cards=cards, devices=devices)
 
 
 def machine_of_profiles(given: Given) -> Machine:

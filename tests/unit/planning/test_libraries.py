@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tessera.driver.price_again import by_library
 from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
 from tessera.frontend.machine.tables import has_tables
 from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Gpu
+from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.plan.tables import LIBRARIES, TableKind, TableRows
+from tessera.planning.prices.carried import kinship, model_ns
 from tessera.planning.prices.libraries import LibraryTables, library_bar, shared_part
 from tessera.planning.prices.table_lookup import TableIndex
+from tessera.simulation.simulate_plan import read_followed
 from tests.helpers.command import tessc
 from tests.unit.planning.test_table_durations import CALLS, planned
 
@@ -100,10 +104,62 @@ def test_a_known_library_has_narrower_bars(tmp_path: Path) -> None:
     assert all(log1p(a.error) > log1p(b.error) for a, b in zip(open_, known, strict=True))
 
 
+def test_a_simulation_by_one_library_has_its_bars(tmp_path: Path) -> None:
+    target = tmp_path / "plan.tsp"
+    made = planned(tmp_path, CALLS).plan
+    target.write_text(print_plan(made))
+    (read, name) = read_followed(str(target))
+    again = by_library(read, name, "vllm")
+    steps = [p.replicas[0].traces[0].steps for p in (made, again)]
+    pairs = [(a, b) for a, b in zip(*steps, strict=True) if a.source == "table"]
+    assert pairs
+    assert all(
+        b.error < a.error and b.predicted_ns == pytest.approx(a.predicted_ns) for a, b in pairs
+    )
+    assert [a for a in steps[0] if a.source != "table"] == [
+        b for b in steps[1] if b.source != "table"
+    ]
+    shown = tessc("simulate", str(target), "--library", "vllm", "--noise")
+    assert shown.code == 0
+
+
 def test_an_unknown_library_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     trace = tmp_path / "trace.ptx"
     trace.write_text(CALLS)
-    for command in (["plan", str(trace)], ["fleet", str(trace), "--tokens", "8:8"]):
-        shown = tessc(*command, "--gpus", "a100,l40s", "--library", "pytorch")
+    gpus = "--gpus", "a100,l40s"
+    for command in (
+        ["plan", str(trace), *gpus],
+        ["fleet", str(trace), "--tokens", "8:8", *gpus],
+        ["simulate", str(trace)],
+    ):
+        shown = tessc(*command, "--library", "pytorch")
         assert shown.code == 2
         assert "`--library` is one of vllm, trtllm, sglang" in shown.err
+
+
+def test_a_gpu_without_rows_has_those_of_a_gpu_with_the_same_kernels(tmp_path: Path) -> None:
+    def product(gpu: str) -> Duration:
+        cost = planned(tmp_path, CALLS, gpu).setting.costs[0].steps[0].on_device[0]
+        assert isinstance(cost, Duration)
+        return cost
+
+    card, other = product("rtx4090"), product("t4")
+    assert card.source is CostSource.NEAR
+    assert "vllm 0.14.0 on l40s, gemm" in card.origin
+    assert other.source is CostSource.SHEET
+
+
+def test_no_gpu_that_is_better_in_both_is_slower_by_the_same_rows() -> None:
+    chosen = random.Random(5)
+    cards = [gpu for gpu in gpu_table().values() if kinship(gpu, find_gpu("l40s")) == 1]
+    assert len(cards) > 3
+    for _ in range(400):
+        sizes = tuple(2 ** chosen.randint(0, 13) for _ in range(3))
+        first, second = chosen.sample(cards, 2)
+        better = (first, second) if first.memory_bandwidth > second.memory_bandwidth else ()
+        if not better or (first.flops("bf16") or 0) < (second.flops("bf16") or 0):
+            continue
+        if first.sms < second.sms or first.clock_mhz < second.clock_mhz:
+            continue
+        times = [model_ns(TableKind.GEMM, ("bfloat16",), sizes, gpu) for gpu in better]
+        assert times[0] <= 1.02 * times[1], (first.key, second.key, sizes)
