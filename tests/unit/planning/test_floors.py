@@ -34,7 +34,8 @@ from tests.helpers.random_calls import random_case
 
 EVERY = machine_of(",".join(gpu_table()), "none")
 FUNCTIONS = {entry.function: entry.name for entry in table().values()}
-WITHOUT_CASES = ("fused", "fused_products", "fused_rows", "latent_attention")
+FUSED = ("fused", "fused_products", "fused_rows")
+WITHOUT_CASES = (*FUSED, "latent_attention", "quantized_linear")
 GUESSES = (CostSource.MODEL, CostSource.SHEET)
 
 
