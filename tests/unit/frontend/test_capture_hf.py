@@ -121,6 +121,45 @@ def test_small_models_of_all_families(tmp_path: Path, name: str, phase: str) -> 
     assert attention == FAMILIES[name].attention
 
 
+_TOWER = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+          "num_attention_heads": 4, "image_size": 32, "patch_size": 8}  # fmt: skip
+_BOTH = {"d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 512,
+         "encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128,
+         "decoder_ffn_dim": 128, "max_source_positions": 150, "pad_token_id": 0}  # fmt: skip
+PARTS: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
+    # How many attentions each phase has; 0: it is refused.
+    "t5": ("T5Config", {"d_model": 64, "d_kv": 16, "num_layers": 2, "num_heads": 4},
+           {"encode": 2, "prefill": 4, "decode": 4}),
+    "whisper": ("WhisperConfig", _BOTH, {"encode": 2, "prefill": 4, "decode": 4}),
+    "vit": ("ViTConfig", _TOWER, {"encode": 2, "prefill": 0, "decode": 0}),
+    "clip": ("CLIPConfig", {"vision_config": _TOWER}, {"encode": 2, "prefill": 0, "decode": 0}),
+    "llama": ("LlamaConfig", FAMILIES["llama"].values, {"encode": 0, "prefill": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_models_are_phases(tmp_path: Path, name: str) -> None:
+    """Encoders, decoders beside them and towers for images; others are refused by name."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from tessera.driver.trace.meta_trace import trace_fake
+
+    kind, values, phases = PARTS[name]
+    written(tmp_path, getattr(transformers, kind)(**values).to_dict() | {"dtype": None})
+    config = hf.read_config(tmp_path / "config.json")
+    for phase, count in phases.items():
+        step = hf.HfStep(phase=phase, batch=2, context=32)
+        if not count:
+            with pytest.raises(TesseraError, match="TSR6015") as refused:
+                trace_fake(lambda step=step: hf.make_step(config, step), warm_ups=0)
+            assert any(other in str(refused.value.diagnostics[0].hint) for other in hf.PHASES)
+            continue
+        made = trace_fake(lambda step=step: hf.make_step(config, step), warm_ups=0)
+        steps = [s.operator for s in made.trace.program.steps]  # type: ignore[union-attr]
+        assert sum("attention" in operator for operator in steps) == count
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("batch", [1, 3])

@@ -6,7 +6,8 @@ weights are read, and code that a config file names (`auto_map`) is never run.
 
 A prefill step reads `context` tokens of each of `batch` prompts into an empty cache, and computes
 the logits of the last one. A decode step adds one token to each of `batch` sequences; the cache has
-room for `context` tokens, and attention goes over all of them.
+room for `context` tokens, and attention goes over all of them. An encode step is one pass of the
+encoder: of text or sound, or the tower that sees images (`parts`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tessera.frontend.capture.meta.check_config import (
     check_values,
     unknown_value,
 )
+from tessera.frontend.capture.meta.parts import decoder_step, encoder_step, no_encoder_step
 from tessera.frontend.capture.meta.quantized import Quantization, read_quantization
 from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.text.readfile import read_source
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     import transformers
 
 PREFIX = "hf:"
-PHASES = ("prefill", "decode")
+PHASES = ("prefill", "decode", "encode")
 INSTALL = "pip install 'tessera-compiler[hf]'"
 _CODE = "TSR6015"
 _MOST = 1 << 24
@@ -148,25 +150,35 @@ def make_step(
         try:
             with torch.device("cuda"):
                 model = known[0] if known else model_of(config_of(config))
-                check_context(model.config, step.context)
-                inputs = _inputs(model, model.config, step)
-                inputs.call(model)
-        except (TesseraError, KeyboardInterrupt):
+                if step.phase == "encode":
+                    called, inputs = encoder_step(model, step.batch, step.context)
+                else:
+                    check_context(model.config, step.context)
+                    called, inputs = model, _inputs(model, model.config, step)
+                inputs.call(called)
+        except TesseraError as refused:
+            if step.phase == "encode" and refused.diagnostics[0].code != _CODE:
+                raise no_encoder_step(model, refused) from None
             raise
         except Exception as problem:  # whatever the library raises for odd sizes
             if "verflow" in str(problem):  # sizes that no tensor has
                 raise _bad(f"`{config.path}` names sizes that are too large for a tensor") from None
+            if step.phase == "encode":
+                problem = not_fake(problem) or problem
+                if isinstance(problem, TesseraError):
+                    raise no_encoder_step(model, problem) from None
             odd = unknown_value(problem, config.values) or not_fake(problem) or refusal(problem)
             raise odd from problem
         cache: transformers.Cache = inputs.named.get(
             "past_key_values", inputs.named.get("cache_params")
         )
-        check_cache(model, step.phase, cache)
+        if step.phase != "encode":
+            check_cache(model, step.phase, cache)
         if step.phase == "prefill" and cache is not None:
             cache.reset()
         if known is not None:
             known[:] = [model]
-        return model, inputs
+        return called, inputs
 
 
 def offline() -> AbstractContextManager[object]:
@@ -238,7 +250,9 @@ def _class_of(config: transformers.PretrainedConfig) -> type[transformers.PreTra
         kind = getattr(transformers, str(name), None)
         if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
             return kind
+    both = (known.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, known.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING)
     for mapping in (
+        *(both if getattr(config, "is_encoder_decoder", False) else ()),
         known.MODEL_FOR_CAUSAL_LM_MAPPING,
         known.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
         known.MODEL_MAPPING,
@@ -260,16 +274,18 @@ def _inputs(
     import transformers
 
     taken = inspect.signature(model.forward).parameters
-    if "input_ids" not in taken:
+    if "input_ids" not in taken and "decoder_input_ids" not in taken:
         raise _bad(
             f"`{type(model).__name__}` takes no tokens (`input_ids`)",
-            hint="write the step as Python: `tessc trace model.py:step --device meta`",
+            hint="`--phase encode` traces one pass over images, sound or text",
+        )
+    if "pixel_values" in taken and "past_key_values" not in taken:
+        raise _bad(
+            f"`{type(model).__name__}` reads images beside text, and makes no tokens",
+            hint="`--phase encode` traces its tower for images",
         )
     if getattr(config, "is_encoder_decoder", False):
-        raise _bad(
-            f"`{type(model).__name__}` has an encoder and a decoder, which a phase does not name",
-            hint="write the step as Python: `tessc trace model.py:step --device meta`",
-        )
+        return decoder_step(model, step.batch, step.context, is_first=step.phase == "prefill")
     new = 1 if step.phase == "decode" else step.context
     shape = (step.batch, new)
     named: dict[str, object] = {"input_ids": torch.zeros(shape, dtype=torch.long)}
