@@ -121,6 +121,7 @@ PREDICTION = (
     Run("prediction.all_reduce", (Need.TABLES,)),
     Run(f"prediction.fit_durations {RESULTS}/h200_rows.jsonl.xz --folds family rows"),
     Run("prediction.experts", (Need.TABLES,)),
+    Run("prediction.floors"),
     Run("prediction.direction"),
     Run("prediction.libraries", (Need.TABLES,)),
     Run("prediction.held_out", (Need.TABLES,)),

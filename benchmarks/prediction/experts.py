@@ -133,7 +133,7 @@ def of_vllm() -> Iterator[Timed]:
     """Experts in tables; some models have no gate, which tables do not say, and are left out."""
     for key in TABLES:
         gpu = find_gpu(key)
-        tables = [rows for rows in read_tables(key, TableKind.MOE) if rows.framework == "vllm"]
+        tables = list(read_tables(key, TableKind.MOE, library="vllm"))
         newest = max((rows.version for rows in tables), default="")
         tables = sorted((r for r in tables if r.version == newest), key=lambda r: r.fixed[1:])
         for place, rows in enumerate(tables):
