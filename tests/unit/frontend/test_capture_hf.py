@@ -99,7 +99,7 @@ def test_unknown_types_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("phase", hf.PHASES)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_small_models_of_all_families(tmp_path: Path, name: str, phase: str) -> None:
     """Every cache is state, every parameter a weight, every operator known; attention over a
@@ -163,7 +163,7 @@ def test_parts_of_models_are_phases(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("phase", hf.PHASES)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_steps_are_what_tables_know_whatever_the_library_makes_of_them(
     tmp_path: Path, phase: str, batch: int
 ) -> None:
@@ -186,7 +186,7 @@ def test_steps_are_what_tables_know_whatever_the_library_makes_of_them(
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("phase", hf.PHASES)
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_equal_layers_are_traced_once_and_others_are_not(
     tmp_path: Path, name: str, phase: str
