@@ -83,9 +83,8 @@ READING = (
     Run("reading.traces"),
     Run("reading.startup"),
     Run("reading.accept"),
-    Run("reading.faults plant out/faults.jsonl --per-kind 3", PTXAS),
-    Run("reading.faults check out/faults.jsonl", PTXAS),
-    Run("reading.opcodes", PTXAS),
+    Run("reading.verdicts plant out/faults.jsonl --per-kind 3", PTXAS),
+    Run("reading.verdicts check out/faults.jsonl", PTXAS),
     Run("reading.roundtrip benchmarks/corpus/corpus.tar.xz -o out/roundtrip.json", PTXAS),
 )
 # Inputs that others read: no part of `all`, because archives change with every compiler.

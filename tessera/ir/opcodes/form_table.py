@@ -16,6 +16,11 @@ from tessera.ir.opcodes.targets import Needs
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import is_type
 
+REPEATABLE = frozenset(
+    {"NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni"}
+)
+"""Modifiers that ptxas takes twice."""
+
 
 @dataclass(frozen=True, slots=True)
 class FoundForm:
@@ -94,9 +99,11 @@ def _match(form: Form, modifiers: tuple[str, ...], is_old: bool) -> tuple[str, .
     free = list(form.slots)
     types = []
     closed = any(slot.takes_type for slot in form.slots) or not form.is_open
-    for modifier in modifiers:
+    for place, modifier in enumerate(modifiers):
         kind = is_type(modifier) and any(modifier in s.choices and s.takes_type for s in form.slots)
         slot = next((s for s in free if modifier in s.choices), None)
+        if slot is None and modifier in REPEATABLE and modifier in modifiers[:place]:
+            continue
         if slot is None:
             if not form.is_open or (kind and closed) or not is_known_modifier(modifier):
                 return None

@@ -19,7 +19,7 @@ _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, an
 _GENERIC = frozenset({"global", "shared", "local"})
 _LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
-_WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
+WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
 
 def is_integer(type_name: str) -> bool:
@@ -185,4 +185,4 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
 
 def wide_type(type_name: str) -> str:
     """The type of a product of two values of a type."""
-    return _WIDER[type_name]
+    return WIDER[type_name]

@@ -23,17 +23,23 @@ sm_100 8.6  sm_100a 8.6  sm_100f 8.8  sm_101 8.6  sm_101a 8.6  sm_101f 8.8  sm_1
 sm_103f 8.8  sm_107 9.4  sm_107a 9.4  sm_107f 9.4  sm_110 9.0  sm_110a 9.0  sm_110f 9.0  sm_120 8.7
 sm_120a 8.7  sm_120f 8.8  sm_121 8.8  sm_121a 8.8  sm_121f 8.8
 """
+VERSIONS: tuple[Version, ...] = tuple(
+    (major, minor) for major, last in _LAST_MINORS.items() for minor in range(last + 1)
+)
+"""Every version, oldest first."""
+
 TARGET_OPTIONS = frozenset({"texmode_unified", "texmode_independent", "debug", "map_f64_to_f32"})
 _NAME = re.compile(r"(?:sm|compute)_(\d+)([af]?)")
 
 
-def _version(text: str) -> Version:
+def read_version(text: str) -> Version:
+    """Parse `8.6`."""
     major, minor = text.split(".")
     return int(major), int(minor)
 
 
 _WORDS = _TARGETS.split()
-TARGETS: dict[str, Version] = dict(zip(_WORDS[::2], map(_version, _WORDS[1::2]), strict=True))
+TARGETS: dict[str, Version] = dict(zip(_WORDS[::2], map(read_version, _WORDS[1::2]), strict=True))
 """Every target, with the first PTX version that has it."""
 
 
@@ -84,5 +90,5 @@ def read_needs(text: str) -> Needs:
         if match is not None:
             needs = needs.joined(Needs(target=int(match[1]), letter=match[2]))
         elif word:
-            needs = needs.joined(Needs(version=_version(word)))
+            needs = needs.joined(Needs(version=read_version(word)))
     return needs

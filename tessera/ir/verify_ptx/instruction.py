@@ -25,6 +25,7 @@ from tessera.ir.opcodes.operand_types import (
     vector_fits,
     wide_type,
 )
+from tessera.ir.opcodes.rules import Rule, unmet_rule
 from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
@@ -176,13 +177,33 @@ def form_fault(
     if missing is not None:
         headline = f"`{opcode}` needs {missing} or later"
         return error("TSR1029", headline, opcode_span(module, instruction))
+    rule = unmet_rule(opcode, words, ground.version, ground.target)
+    if rule is not None and rule.places:
+        lacks = rule.lacks(ground.version, ground.target.replace("compute_", "sm_", 1))
+        return error("TSR1029", f"`{opcode}` needs {lacks}", opcode_span(module, instruction))
     fault = _operand_fault(opcode, chosen, words)
+    if fault is None and rule is not None:
+        return _refused(module, instruction, rule)
     if fault is None:
         _GOOD_FORMS.add((opcode, words, ground))
         return None
     index, reason = fault
     headline = f"operand {index + 1} of `{opcode}` does not fit: {reason}"
     return error("TSR1028", headline, operand_span(module, instruction, index))
+
+
+def _refused(module: ptx.Module, instruction: ptx.Instruction, rule: Rule) -> Diagnostic:
+    """An instruction that ptxas takes nowhere, by a measured rule."""
+    opcode, span = instruction.opcode, opcode_span(module, instruction)
+    if rule.operands or rule.closed or any(word[0] == "#" for word in rule.words):
+        index = min(map(int, rule.operands), default=None)
+        span = span if index is None else operand_span(module, instruction, index)
+        return error("TSR1028", f"operands of `{opcode}` do not fit together", span)
+    has = [f"`.{word}`" for word in rule.words if word[0] != "-"]
+    lacks = [f"`.{word[1:]}`" for word in rule.words if word[0] == "-"]
+    reason = " and ".join(has) or "it"
+    reason += f" without {' and '.join(lacks)}" if lacks else ""
+    return error("TSR1027", f"`{opcode}` is in no form that there is: {reason}", span)
 
 
 def _unfit(

@@ -90,7 +90,7 @@ fma         | rn/rz/rm/rp f64 | !D T T T
 fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T | 8.6 sm_100
 fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T | 4.2 sm_53 relu:7.0/sm_80
 fma         | rn [relu] bf16/bf16x2 | !D T T T | 7.0 sm_80
-fma         | rn oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T | 8.1 sm_90
+fma         | rn/rz/rm/rp oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T | 8.1 sm_90
 fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D | 8.6 sm_100
 mad         | (rn/rz/rm/rp) [ftz] [sat] f32 | !D T T T
 mad         | (rn/rz/rm/rp) f64 | !D T T T
@@ -116,5 +116,5 @@ ex2         | approx f16/f16x2 | !D T | 7.0 sm_75
 ex2         | approx ftz bf16/bf16x2 | !D T | 7.8 sm_90
 tanh        | approx f32/f16/f16x2/bf16/bf16x2 | !D T | 7.0 sm_75 bf16:7.8/sm_90 bf16x2:7.8/sm_90
 copysign    | f32/f64 | !D T T | 2.0 sm_20
-testp       | finite/infinite/number/notanumber/normal/subnormal f32/f64 | !pred T | 2.0 sm_20
+testp       | [finite/infinite/number/notanumber/normal/subnormal] f32/f64 | !pred T | 2.0 sm_20
 """

@@ -61,6 +61,8 @@ fence       | acquire/release sync_restrict::shared::cta/sync_restrict::shared::
             | 8.6 sm_90
 fence       | proxy alias/async/async::generic [@proxied] | | 7.5 sm_60 async:8.0/sm_90
             async::generic:8.6/sm_90 tensormap::generic:8.3/sm_90
+fence       | proxy [fabric::fabric/fabric::generic/generic::fabric] alias
+            acquire/release/acq_rel sys | | 9.3 sm_90
 fence       | proxy tensormap::generic acquire/release @scope | | 7.5 sm_60 async:8.0/sm_90
             async::generic:8.6/sm_90 tensormap::generic:8.3/sm_90
 fence       | proxy async::generic acquire/release * | | 7.5 sm_60 async:8.0/sm_90

@@ -127,7 +127,7 @@ st.bulk     | [weak] [shared::cta] | | 8.6 sm_100
 prefetch    | [global/local] L1/L2 | A | 2.0 sm_20
 prefetch    | [global] L2::evict_last/L2::evict_normal | A | 7.4 sm_80
 prefetch    | [const/param] tensormap |
-prefetch    | L1::32B valid_addr |
+prefetch    | [global] L1::32B valid_addr | A
 prefetchu   | L1 | A | 2.0 sm_20
 isspacep    | @anywhere | !pred _ | 2.0 sm_20 const:3.1 param:7.7/sm_70
             param::entry:8.3/sm_70 shared::cluster:7.8/sm_90 shared::cta:7.8

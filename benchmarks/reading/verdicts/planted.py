@@ -1,8 +1,8 @@
 """Plant single faults into valid PTX, have ptxas judge them, and see whether Tessera refuses them.
 
-    python -m benchmarks.reading.faults plant FILE [--per-kind N] [--seed S] [DIR ...]
-    python -m benchmarks.reading.faults check FILE [-o FILE] [--misses FILE] [DIR ...]
-    python -m benchmarks.reading.faults record FILE [--per-kind N]
+    python -m benchmarks.reading.verdicts plant FILE [--per-kind N] [--seed S] [DIR ...]
+    python -m benchmarks.reading.verdicts check FILE [-o FILE] [--misses FILE] [DIR ...]
+    python -m benchmarks.reading.verdicts record FILE [--per-kind N]
 
 `plant` takes files of the packed corpus (and of folders, one subfolder a producer) that ptxas
 accepts, plants one fault in each, and keeps it if ptxas then refuses the file. FILE holds one JSON
@@ -32,6 +32,7 @@ from tests.fuzz.faults.text import Text
 from tests.helpers.corpus import extracted
 from tests.helpers.ptxas import architecture, assemble, find_ptxas, ptxas_version
 
+COMMANDS = ("plant", "check", "record")
 LARGEST = 40_000
 SMALL = 9_000
 FEWEST_STATEMENTS = 8
@@ -196,7 +197,7 @@ def describe(fault: Planted, seen: tuple[int | None, str], outcome: str) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Plant or check."""
     parser = arguments(__doc__)
-    parser.add_argument("what", choices=["plant", "check", "record"])
+    parser.add_argument("what", choices=COMMANDS)
     parser.add_argument("file", type=Path, help="the recorded faults")
     parser.add_argument("folders", type=Path, nargs="*", help="more valid files, by producer")
     parser.add_argument("--per-kind", type=int, default=60)
@@ -208,7 +209,3 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.what == "record":
         return record(options, extracted())
     return plant_all(options, folders) if options.what == "plant" else check_all(options, folders)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,295 @@
+"""Statements of PTX to ask ptxas about: from CUDA headers, from clang's tests and from examples.
+
+In: a folder of C++ headers with inline assembly (CCCL's `cuda/__ptx`), of LLVM or clang tests, or
+of PTX. Out: single statements over registers whose names say their types, each once.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tessera.ir.opcodes import OperandRole, arity, families, meaning
+from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
+from tessera.ir.opcodes.operand_types import WIDER, wide_type
+from tessera.ir.opcodes.rules import features_of
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.types import VECTOR_COUNTS, is_type, type_bits
+
+_CLASSES = {
+    "rc": "b8",
+    "rs": "b16",
+    "r": "b32",
+    "rd": "b64",
+    "f": "f32",
+    "fd": "f64",
+    "rq": "b128",
+    "p": "pred",
+}
+_REGISTER = re.compile(r"%(r[csdq]?|fd?|p)\d+\b")
+
+_VARIABLES = (
+    ".global .align 128 .b8 g[1024]; .const .align 16 .b8 k[64];"
+    " .shared .align 128 .b8 s[1024]; .shared .align 8 .b64 bar;"
+)
+
+
+def module_head(target: str, version: str) -> list[str]:
+    """The first three lines of a module, with the variables that statements may use."""
+    size = "" if tuple(map(int, version.split("."))) < (2, 3) else ".address_size 64 "
+    return [f".version {version}", f".target {target}", size + _VARIABLES]
+
+
+def in_kernel(statement: str) -> str:
+    """The statement behind declarations of the registers that it uses, all on one line."""
+    stems = dict.fromkeys(_REGISTER.findall(statement))
+    return " ".join(f".reg .{_CLASSES[stem]} %{stem}<280>;" for stem in stems) + " " + statement
+
+
+_REGISTERS = {"r": "%r", "l": "%rd", "h": "%rs", "f": "%f", "d": "%fd", "q": "%rq"}
+_LOCAL = {"pred": "%p", "b128": "%rq", "b8": "%rc"}
+_CONSTANTS = ("1", "0", "24", "128")
+_ASM = re.compile(r'\basm\s*(?:volatile\s*)?\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)([^;]*)\)\s*;')
+_TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_CONSTRAINT = re.compile(r'"[=+]?&?([a-zA-Z])"\s*\(')
+_PLACE = re.compile(r"%(\d+)")
+_INSTRUCTION = re.compile(
+    r"(?:@!?[\w%]+\s+)?[a-z]\w*[a-z0-9]*(?:\.[\w:]+)*(?:\s[^;{}]*(?:\{[^{}]*\}[^;{}]*)*)?;"
+)
+_NAMED = re.compile(r"\.reg\s*\.(pred|b128|b8)\s+([^;]+);")
+
+
+def header_statements(folder: Path) -> list[str]:
+    """Every instruction in the inline assembly of C++ headers, over these registers."""
+    seen: dict[str, None] = {}
+    for path in sorted(folder.rglob("*.h")):
+        for match in _ASM.finditer(path.read_text()):
+            body = "".join(_TEXT.findall(match[1])).replace("\\n", "\n").replace("\\t", " ")
+            body = re.sub(r"//[^\n]*", "", body)
+            letters = _CONSTRAINT.findall(match[2])
+            for constant in _CONSTANTS if "n" in letters else _CONSTANTS[:1]:
+                seen |= dict.fromkeys(_instructions(body, letters, constant))
+    return list(seen)
+
+
+def _instructions(body: str, constraints: list[str], constant: str) -> Iterator[str]:
+    counts: dict[str, int] = {}
+    names = []
+    for letter in constraints:
+        counts[letter] = counts.get(letter, 0) + 1
+        stem = _REGISTERS.get(letter, "%r")
+        names.append(constant if letter == "n" else f"{stem}{counts[letter]}")
+    body = body.replace("%%", "%")
+    for kind, group in _NAMED.findall(body):
+        stem = _LOCAL[kind]
+        for count, name in enumerate(group.split(","), 1):
+            body = re.sub(rf"(?<![\w%]){re.escape(name.strip())}(?!\w)", f"{stem}{count}", body)
+    body = re.sub(r"\.reg[^;]*;", "", body)
+    body = _PLACE.sub(lambda m: names[int(m[1])] if int(m[1]) < len(names) else "%r1", body)
+    for match in _INSTRUCTION.finditer(body.strip().removeprefix("{")):
+        statement = " ".join(match[0].split())
+        if not statement.startswith("selp"):
+            yield statement
+
+
+_EXAMPLE = re.compile(r"^\s+((?:@!?%\w+ )?[a-z][\w.:]*(?:\s[^;]*)?;)\s*$", re.MULTILINE)
+_RENAMED = {"h": "rs", "q": "rq"}
+
+
+def example_statements(folder: Path) -> list[str]:
+    """The instructions of PTX files whose registers are called as the examples call them."""
+    text = "\n".join(path.read_text() for path in sorted(folder.glob("*.ptx")))
+    renamed = (
+        re.sub(r"%(h|q)(?=\d)", lambda match: "%" + _RENAMED[match[1]], statement)
+        for statement in _EXAMPLE.findall(text)
+    )
+    return list(dict.fromkeys(renamed))
+
+
+_STEMS = {8: "%rs", 16: "%rs", 32: "%r", 64: "%rd", 128: "%rq"}
+_TYPED = {"pred": "%p", "f32": "%f", "f64": "%fd"}
+_ROLES = {
+    OperandRole.PREDICATE: "%p3",
+    OperandRole.PREDICATE_DESTINATION: "%p4",
+    OperandRole.IMMEDIATE: "1",
+    OperandRole.SIZE: "16",
+    OperandRole.CACHE_POLICY: "%rd7",
+    OperandRole.BARRIER: "1",
+    OperandRole.THREADS: "32",
+    OperandRole.ADDRESS: "[%rd1]",
+    OperandRole.MBARRIER: "[%rd2]",
+}
+
+
+def table_statements(rng: random.Random, count: int) -> list[str]:
+    """Statements that the forms of `opcodes.families` describe, `count` for each form."""
+    made: dict[str, None] = {}
+    for table in families.FORMS:
+        for name, line in written_lines(table):
+            form = read_form(name, line)
+            if form.is_open:
+                continue
+            for _ in range(count):
+                chosen = [
+                    rng.choice(sorted(slot.choices))
+                    for slot in form.slots
+                    if not slot.is_optional or rng.random() < 0.3
+                ]
+                opcode = ptx.Opcode(name[0], (*name[1:], *chosen))
+                made |= dict.fromkeys(_with_operands(opcode, form, rng))
+    return list(made)
+
+
+def _with_operands(opcode: ptx.Opcode, form: Form, rng: random.Random) -> Iterator[str]:
+    counts = arity(opcode)
+    types = [m for m in opcode.modifiers if is_type(m)]
+    for number in range(counts[0], counts[1] + 1) if counts else ():
+        described = meaning(opcode, number)
+        if described is None or not described.fits:
+            continue
+        words = (*form.operands, *[""] * number)
+        operands = [
+            _operand(role, word.lstrip("!").rstrip("~"), types, opcode.modifiers, index)
+            for index, (role, word) in enumerate(zip(described.roles, words, strict=False))
+        ]
+        yield f"{opcode} {', '.join(operands)}".strip() + ";"
+
+
+def _operand(
+    role: OperandRole, word: str, types: list[str], modifiers: tuple[str, ...], index: int
+) -> str:
+    if role in _ROLES:
+        return _ROLES[role]
+    count, star, element = word.partition("*")
+    if word == "V":
+        vector = next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), None)
+        count, star = (str(vector), "*") if vector else ("", "")
+    elif star:
+        word = element
+    kind = {"D": types[:1], "S": types[1:2]}.get(word, types[-1:])
+    name = word if is_type(word) else (kind[0] if kind else "b32")
+    name = wide_type(name) if word == "W" and name in WIDER else name
+    stem = _TYPED.get(name) or _STEMS.get(type_bits(name), "%r")
+    if not star:
+        return f"{stem}{index + 1}"
+    return "{" + ", ".join(f"{stem}{10 * index + place}" for place in range(int(count))) + "}"
+
+
+class Neighbours:
+    """Statements that differ from known ones in a modifier or an operand."""
+
+    def __init__(self, statements: Sequence[str]) -> None:
+        self.statements = list(statements)
+        self.mates: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.words: dict[str, dict[str, None]] = defaultdict(dict)
+        self.fillers: dict[str, dict[str, None]] = defaultdict(dict)
+        around: dict[tuple[str, ...], set[str]] = defaultdict(set)
+        for statement in self.statements:
+            head, *modifiers = opcode_of(statement).split(".")
+            self.words[head] |= dict.fromkeys(modifiers)
+            self.fillers[head] |= dict.fromkeys(split_operands(statement))
+            for place, word in enumerate(modifiers):
+                around[head, *modifiers[:place], "*", *modifiers[place + 1 :]].add(word)
+        for (head, *_), words in around.items():
+            for word in words:
+                self.mates[head, word] |= words
+
+    def draw(self, rng: random.Random, *, operands: bool) -> str:
+        """A statement with one or two changes, in its operands too if `operands` says so."""
+        statement = rng.choice(self.statements)
+        for _ in range(rng.choice((1, 1, 2))):
+            if operands and rng.random() < 0.5:
+                statement = self._other_operand(statement, rng)
+            else:
+                statement = self._other_modifier(statement, rng)
+        return statement
+
+    def _other_modifier(self, statement: str, rng: random.Random) -> str:
+        opcode = opcode_of(statement)
+        head, *modifiers = opcode.split(".")
+        place = rng.randrange(len(modifiers)) if modifiers else 0
+        match rng.randrange(8):
+            case 0:
+                del modifiers[place : place + 1]
+            case 1:
+                modifiers.insert(place, rng.choice(list(self.words[head]) or ["rn"]))
+            case _ if modifiers:
+                modifiers[place] = rng.choice(sorted(self.mates[head, modifiers[place]]) or ["rn"])
+        return ".".join([head, *modifiers]) + statement[len(opcode) :]
+
+    def _other_operand(self, statement: str, rng: random.Random) -> str:
+        operands = split_operands(statement)
+        place = rng.randrange(len(operands)) if operands else 0
+        head = opcode_of(statement).partition(".")[0]
+        other = rng.choice(_OPERANDS if rng.random() < 0.7 else list(self.fillers[head]) or ["1"])
+        match rng.randrange(6):
+            case 0:
+                del operands[place : place + 1]
+            case 1:
+                operands.insert(place, other)
+            case _ if operands:
+                operands[place] = other
+        return f"{opcode_of(statement)} {', '.join(operands)}".strip() + ";"
+
+
+_OPERANDS = (
+    *("%rs9", "%r9", "%rd9", "%f9", "%fd9", "%rq9", "%p9", "0", "1", "16", "77", "-3", "1.5", "_"),
+    *("[%r9]", "[%rd9]", "[s]", "[g+4]", "{%r8, %r9}", "{%r8}", "{%rd8, %rd9}", "{%f6, %f7}"),
+    *("{%rs6, %rs7}", "{%r5, %r6, %r7, %r8}", "[%rd9, {%r8}]", "[%rd9, {%r8, %r9}]", "%tid.x", "g"),
+)
+
+
+def opcode_of(statement: str) -> str:
+    """The opcode of a statement, with its modifiers."""
+    return re.split(r"[\s;]", statement, maxsplit=1)[0]
+
+
+def split_operands(statement: str) -> list[str]:
+    """Operands at the top level of brackets."""
+    text = statement[len(opcode_of(statement)) :].strip().rstrip(";")
+    operands, depth, start = [], 0, 0
+    for index, character in enumerate(text + ","):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            operands.append(text[start:index].strip())
+            start = index + 1
+    return [operand for operand in operands if operand]
+
+
+_KINDS = {"#i": re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)U?"), "#f": re.compile(r"-?\d+\.\d+")}
+
+
+def operand_text_word(text: str) -> str:
+    """The word for an operand (`opcodes.operand_types`), from its text."""
+    first, bar, second = text.partition("|")
+    if bar:
+        return f"{operand_text_word(first)}|{operand_text_word(second)}"
+    if register := _REGISTER.fullmatch(text):
+        return _CLASSES[register[1]]
+    for word, pattern in _KINDS.items():
+        if pattern.fullmatch(text):
+            return word
+    match text[0]:
+        case "{":
+            return "{" + ",".join(map(operand_text_word, _parts(text))) + "}"
+        case "[":
+            parts = [operand_text_word(part.partition("+")[0]) for part in _parts(text)]
+            return f"[{parts[0]}]" if len(parts) == 1 else f"[*{parts[-1]}]"
+        case "%":
+            return f"%u32:{text}"
+        case "!":
+            return f"!{operand_text_word(text[1:])}"
+    return "_" if text == "_" else "=global"
+
+
+def _parts(text: str) -> list[str]:
+    return split_operands(f"x {text[1:-1]};")
+
+
+def features(statement: str) -> frozenset[str]:
+    """The features of a statement that rules may name."""
+    words = tuple(map(operand_text_word, split_operands(statement)))
+    return features_of(opcode_of(statement).split(".")[1:], words)
