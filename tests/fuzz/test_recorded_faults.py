@@ -1,6 +1,6 @@
 """A recorded sample of the faults that ptxas refused: Tessera refuses them too, on the right line.
 
-`benchmarks/reading/verdicts/planted.py record` writes the sample and, per kind, how many of it are found
+`benchmarks/reading/planted.py record` writes the sample and, per kind, how many of it are found
 today. A kind may get better, never worse; no ptxas is needed here.
 """
 

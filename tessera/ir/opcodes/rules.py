@@ -38,7 +38,7 @@ _OPERAND = re.compile(r"-?(\d+)[=!]")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RulePlace:
     """Versions from `first` to `last` on some targets."""
 
     first: Version
@@ -47,7 +47,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MeasuredRule:
     """What holds for instructions with some features and without others; `words` as written."""
 
     words: tuple[str, ...]
@@ -55,7 +55,7 @@ class Rule:
     absent: frozenset[str]
     closed: tuple[tuple[str, frozenset[str]], ...]
     operands: frozenset[str]
-    places: tuple[Place, ...]
+    places: tuple[RulePlace, ...]
 
     def lacks(self, version: Version, target: str) -> str | None:
         """What a module lacks for the rule, as text; None if it satisfies it."""
@@ -135,12 +135,12 @@ def features_of(modifiers: Iterable[str], words: tuple[str, ...]) -> frozenset[s
     return frozenset(features)
 
 
-def _read_place(column: str) -> Place:
+def _read_place(column: str) -> RulePlace:
     versions, *names = column.split()
     first, _, last = versions.partition("-")
     chosen = [targets_of(name) for name in names]
     targets = frozenset().union(*chosen) if chosen else frozenset(TARGETS)
-    return Place(read_version(first), read_version(last) if last else NEWEST_VERSION, targets)
+    return RulePlace(read_version(first), read_version(last) if last else NEWEST_VERSION, targets)
 
 
 def _load() -> dict[str, list[str]]:
@@ -155,18 +155,18 @@ _LINES = _load()
 
 
 @cache
-def rules_for(head: str) -> tuple[Rule, ...]:
+def rules_for(head: str) -> tuple[MeasuredRule, ...]:
     """The rules of a first word."""
     return tuple(map(read_rule, _LINES.get(head, ())))
 
 
-def read_rule(line: str) -> Rule:
+def read_rule(line: str) -> MeasuredRule:
     """The rule that a line describes."""
     subject, *columns = (column.strip() for column in line.split("|"))
     words = tuple(subject.split()[1:])
     closed = [word.partition("!")[::2] for word in words if "!" in word]
     plain = [word for word in words if "!" not in word]
-    return Rule(
+    return MeasuredRule(
         words,
         frozenset(word for word in plain if word[0] != "-"),
         frozenset(word[1:] for word in plain if word[0] == "-"),
@@ -185,7 +185,7 @@ def _is_other(place: str, known: frozenset[str], words: tuple[str, ...]) -> bool
 
 def unmet_rule(
     opcode: ptx.Opcode, words: tuple[str, ...], version: Version, target: str
-) -> Rule | None:
+) -> MeasuredRule | None:
     """The first rule that an instruction breaks in a module; None if there is none."""
     rules = rules_for(opcode.name)
     name = target.replace("compute_", "sm_", 1).replace("sm_101", "sm_110")  # renamed in PTX 9.0

@@ -25,7 +25,7 @@ from tessera.ir.opcodes.operand_types import (
     vector_fits,
     wide_type,
 )
-from tessera.ir.opcodes.rules import Rule, unmet_rule
+from tessera.ir.opcodes.rules import MeasuredRule, unmet_rule
 from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
@@ -192,7 +192,7 @@ def form_fault(
     return error("TSR1028", headline, operand_span(module, instruction, index))
 
 
-def _refused(module: ptx.Module, instruction: ptx.Instruction, rule: Rule) -> Diagnostic:
+def _refused(module: ptx.Module, instruction: ptx.Instruction, rule: MeasuredRule) -> Diagnostic:
     """An instruction that ptxas takes nowhere, by a measured rule."""
     opcode, span = instruction.opcode, opcode_span(module, instruction)
     if rule.operands or rule.closed or any(word[0] == "#" for word in rule.words):

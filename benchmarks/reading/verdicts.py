@@ -23,11 +23,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.common import ROOT, arguments, write
-from benchmarks.reading.verdicts import planted
-from benchmarks.reading.verdicts.learn import PAIRS, never_rules, region_of, rules_text, where_rules
-from benchmarks.reading.verdicts.measure import Span, spans_on, spell, versions_of
-from benchmarks.reading.verdicts.oracle import Oracle
-from benchmarks.reading.verdicts.statements import (
+from benchmarks.reading import planted
+from benchmarks.reading.learn import PAIRS, never_rules, region_of, rules_text, where_rules
+from benchmarks.reading.measure import Span, spans_on, spell, versions_of
+from benchmarks.reading.oracle import Oracle
+from benchmarks.reading.statements import (
     Neighbours,
     example_statements,
     features,
@@ -109,7 +109,7 @@ def to_measure(taken: Sequence[str]) -> list[str]:
     """One statement of each opcode, and a few of each shape of operands."""
     of_opcode: dict[str, str] = {}
     shapes: Counter[tuple[str, ...]] = Counter()
-    chosen = {}
+    chosen: dict[str, None] = {}
     for text in taken:
         opcode = opcode_of(text)
         of_opcode.setdefault(opcode, text)
@@ -224,13 +224,14 @@ def judge(options: argparse.Namespace) -> int:
                 drawn = statements or [near.draw(rng, operands=True) for _ in range(options.count)]
                 wrong += compare(oracle, list(dict.fromkeys(drawn)), target, version, tally)
         refused = max(tally["refused by ptxas"], 1)
-        report[kind] = {
+        row: dict[str, object] = {
             **tally,
             "share refused": round(tally["refused by both"] / refused, 4),
             "share on its line": round(tally["on its line"] / refused, 4),
             "wrongly": wrong[:40],
         }
-        print(kind, {key: value for key, value in report[kind].items() if key != "wrongly"})
+        report[kind] = row
+        print(kind, {key: value for key, value in row.items() if key != "wrongly"})
     write(report, options.output)
     return 0
 

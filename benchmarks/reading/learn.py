@@ -13,7 +13,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.reading.verdicts.measure import Span, spell
+from benchmarks.reading.measure import Span, spell
 from tessera.ir.opcodes.rules import targets_of
 from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version
 
@@ -287,7 +287,8 @@ def _target_words(names: set[str], matter: set[str]) -> list[str]:
     """The fewest words for targets; those that do not matter may be in or out."""
     if names == matter:
         return []
-    words, left = [], set(names)
+    words: list[str] = []
+    left = set(names)
     wide = [f"{t}+" for t in TARGETS if t[-1].isdigit()] + [f"{t}+" for t in TARGETS if "f" in t]
     while left:
         fitting = [w for w in wide if targets_of(w) & matter <= names and targets_of(w) & left]

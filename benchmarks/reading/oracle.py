@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.reading.verdicts.statements import in_kernel, module_head
+from benchmarks.reading.statements import in_kernel, module_head
 from tests.helpers.ptxas import COMPLAINT, ptxas_version, raised
 
 BATCH = 400

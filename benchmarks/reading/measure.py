@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.reading.verdicts.oracle import Oracle
+from benchmarks.reading.oracle import Oracle
 from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version
 
 Span = tuple[Version, Version]
