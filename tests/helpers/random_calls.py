@@ -173,6 +173,10 @@ def _attention(rng: Random, operator: Operator) -> Fit:
         reads[mask] = _smaller(rng, (*query[:-1], keys))
     more = {"logsumexp": query[:-1], "seed": (), "offset": (), "debug_mask": (0,)}
     attributes: dict[str, AttributeValue] = {"enable_gqa": True, "is_causal": rng.random() < 0.3}
+    if any(spec.name == "sinks" for spec in operator.reads):
+        if rng.random() < 0.7:
+            reads["sinks"] = (heads * group, 1, 1)
+        attributes["softcap"] = rng.choice([None, 2.0])
     return Fit(reads, (*query[:-1], width), attributes, more)
 
 
@@ -418,6 +422,38 @@ def _experts(rng: Random, operator: Operator) -> Fit:
     return Fit({"operands": [(4, 2), (3, 2, 5)]}, (4, 2), dict.fromkeys(sizes, 2))
 
 
+def _quantized(rng: Random, operator: Operator) -> Fit:
+    lead, k = _shape(rng, 1, 2, 3), rng.choice([2, 4])
+    width = rng.choice([2, 4, 8])
+    weights: list[Shape] = [(k, width), rng.choice([(1, width), (1, width // 2)]), (width,)]
+    reads: dict[str, Shape | list[Shape]] = {"input": (*lead, k), "weights": weights}
+    return Fit(reads, (*lead, width), {"arithmetic": "bf16"})
+
+
+def _latent(rng: Random, operator: Operator) -> Fit:
+    batch, heads, queries, keys, latent, turned, size, wide = (rng.randint(1, 4) for _ in range(8))
+    reads: dict[str, Shape | list[Shape]] = {
+        "query": (batch, heads, queries, size + turned),
+        "latent": (batch, 1, keys, latent),
+        "shared": (batch, 1, keys, turned),
+        "weight": (latent, heads * (size + wide)),
+    }
+    if rng.random() < 0.5:
+        reads["attn_mask"] = _smaller(rng, (batch, heads, queries, keys))
+    return Fit(reads, (batch, heads, queries, wide), {"is_causal": rng.random() < 0.3})
+
+
+def _stated(rng: Random, operator: Operator) -> Fit:
+    """Two operands and a result whose dimensions have letters, or are whole in every part."""
+    sizes = {"a": 4, "b": 6, "_": 3}
+    made = rng.choice(["ab", "ab_", "a_b"])
+    given = ["".join(rng.sample("ab_", rng.randint(1, 3))) for _ in range(2)]
+    shape = {text: tuple(sizes[letter] for letter in text) for text in (*given, made)}
+    dims = f"{','.join(given)}->{made}"
+    operands: list[Shape] = [shape[text] for text in given]
+    return Fit({"operands": operands}, shape[made], {"dims": dims, "operations": 10})
+
+
 _BY_FUNCTION: dict[str, Callable[[Random, Operator], Fit]] = {
     "batch_norm": _batch_norm,
     "max_pool2d": _pool,
@@ -426,6 +462,9 @@ _BY_FUNCTION: dict[str, Callable[[Random, Operator], Fit]] = {
     "gated": _same,
     "rotary": _rotary,
     "merged_linear": _merged,
+    "quantized_linear": _quantized,
+    "latent_attention": _latent,
+    **dict.fromkeys(("fused", "fused_rows", "fused_products"), _stated),
     "cache_write": _cache_write,
     "paged_attention": _paged,
     "experts": _experts,

@@ -36,17 +36,17 @@ def test_measured_times_decide(tmp_path: Path) -> None:
     rows = [
         {"step": step.step, "name": step.name, "gpu": gpu, "ns": ns}
         for step in before.replicas[0].traces[0].steps
-        for gpu, ns in (("a100", 500.0), ("l40s", 90_000.0))
+        for gpu, ns in (("a100", 2000.0), ("l40s", 90_000.0))
     ]
     path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
     report = plan(MLP, PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path,)))
     assert {step.device for step in report.plan.replicas[0].traces[0].steps} == {"a100-0"}
     assert {step.source for step in report.plan.replicas[0].traces[0].steps} == {"profile"}
     # Inputs come from the host and outputs go there: a few microseconds more.
-    steps_ns = 500.0 * len(before.replicas[0].traces[0].steps)
+    steps_ns = 2000.0 * len(before.replicas[0].traces[0].steps)
     assert steps_ns < report.plan.latency_ns < steps_ns + 5000.0
     assert not any(d.code == "TSR3014" for d in report.diagnostics)
-    later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[4], "ns": 700.0}])
+    later = profile(tmp_path / "q.json", before.traces[0].digest, [{**rows[4], "ns": 2200.0}])
     both = PlanOptions(gpus="a100,l40s", objective="latency", profiles=(path, later))
     assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
 
@@ -54,7 +54,7 @@ def test_measured_times_decide(tmp_path: Path) -> None:
 def test_durations_that_a_profile_lacks_are_said(tmp_path: Path) -> None:
     before = plan(MLP, PAIR).plan
     rows = [
-        {"step": step.step, "name": step.name, "gpu": gpu, "ns": 500.0}
+        {"step": step.step, "name": step.name, "gpu": gpu, "ns": 2000.0}
         for step in before.replicas[0].traces[0].steps[2:]
         for gpu in ("a100", "l40s")
     ]

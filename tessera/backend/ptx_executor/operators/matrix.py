@@ -131,9 +131,18 @@ def _attention(call: CallValues) -> list[Array]:
     scale = call.bound.attribute("scale")
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else call.number("scale")
     scores = product(query, np.swapaxes(key, -1, -2)) * factor
+    named = {spec.name for spec in call.bound.operator.attributes}
+    if "softcap" in named and call.bound.attribute("softcap") is not None:
+        cap = call.number("softcap")
+        scores = elementary.tanh(scores / cap) * cap
     scores = _masked(call, scores)
+    keys = scores.shape[-1]
+    if call.bound.has("sinks"):  # a score beside those of the keys, without a value
+        sinks = np.broadcast_to(call["sinks"], (*scores.shape[:-1], 1))
+        scores = np.concatenate((scores, sinks), axis=-1)
     sums = log_sum_exp(scores, (scores.ndim - 1,))
-    made = {"out": product(softmax_of(scores, -1), value), "logsumexp": sums[..., 0]}
+    shares = softmax_of(scores, -1)[..., :keys]
+    made = {"out": product(shares, value), "logsumexp": sums[..., 0]}
     return [
         made[spec.name] if spec.name in made else np.zeros(operand.shape, np.int64)
         for spec, operand in call.bound.writes
