@@ -101,7 +101,15 @@ class _Drawn:
         self.report = report
         names = dict.fromkeys(row.name for s in report.model.steps for row in s.costs.steps)
         kinds = [kind.label for kind in report.offered.kinds]
-        self.errors = ErrorDraws(names, kinds, DRAWS)
+        shared = {
+            (row.name, kind): cost.shared
+            for step in report.model.steps
+            for row in step.costs.steps
+            for kind, cost in zip(kinds, row.on_device, strict=False)
+            if isinstance(cost, Duration) and cost.shared is not None
+        }
+        places = {kind: number for number, kind in enumerate(kinds)}
+        self.errors = ErrorDraws(names, places, DRAWS, shared=shared)
         self.kinds = kinds
         self.known: dict[int, dict[str, list[Taken]]] = {}
 
