@@ -1,7 +1,8 @@
 """What ptxas refuses beyond the forms: measured with ptxas 13.4.92.
 
-Written by `python -m benchmarks.reading.verdicts learn`; `opcodes.rules` has the notation. A first
-word has rules only if the measured statements cover it densely (`benchmarks.reading.verdicts`).
+Learned by the functions of `python -m benchmarks.reading.verdicts learn`, then filtered (see the
+errand for a CUDA release); `opcodes.rules` has the notation. A first word has rules only if the
+measured statements cover it densely.
 """
 
 RULES = """
