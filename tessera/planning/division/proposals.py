@@ -260,7 +260,7 @@ class _Chosen:
     ns: float
 
     def is_cut_short(self, enough: float) -> bool:
-        """Whether ways are missing, and a request of so much time is wanted."""
+        """Whether ways are missing that a request may need if it may take `enough` nanoseconds."""
         return not self.divided and self.ns < enough
 
 
