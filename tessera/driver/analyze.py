@@ -155,7 +155,7 @@ def with_trace(report: Report) -> KernelGraph:
         path = os.path.relpath(os.path.realpath(report.name), os.path.realpath("."))
     except ValueError:
         path = os.path.basename(report.name)
-    digest = text_digest(print_program(report.program))
+    digest = text_digest(print_program(report.program, with_notes=False))
     path = path.replace(os.sep, "/")
     return replace(report.graph, trace=TraceReference(path=path, digest=digest))
 

@@ -124,7 +124,7 @@ def _load(
     if given is None:
         return loaded_program(load(trace), label, share, trace, data_root, on_progress)
     program = _load_named(trace, path)
-    _check_digest(path, trace, given, text_digest(print_program(program)))
+    _check_digest(path, trace, given, text_digest(print_program(program, with_notes=False)))
     loaded = loaded_program(program, label, share, trace, data_root, on_progress)
     differing = _compare(path, trace, given, loaded.graph)
     return replace(loaded, diagnostics=(*loaded.diagnostics, *differing))
@@ -139,7 +139,7 @@ def loaded_program(
     on_progress: OnProgress | None = None,
 ) -> LoadedTrace:
     """Analyse a program; `trace` is its file, if it has one."""
-    text = print_program(program)
+    text = print_program(program, with_notes=False)
     folder = os.path.dirname(trace)
     manager = analysis_manager(program, folder or ".", data_root, on_progress=on_progress)
     facts = manager.get(Dependences)

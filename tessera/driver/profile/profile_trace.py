@@ -224,4 +224,4 @@ def profile_text(data: dict[str, object]) -> str:
 
 def program_digest(program: Program) -> str:
     """The digest by which plans and profiles know a trace."""
-    return text_digest(print_program(program))
+    return text_digest(print_program(program, with_notes=False))

@@ -28,6 +28,7 @@ from tessera.ir.program.program import (
     POINTER_BYTES,
     Buffer,
     BufferId,
+    Notes,
     PointerTable,
     PointerWord,
     Program,
@@ -59,6 +60,7 @@ class ProgramBuilder:
         self._variables: list[Buffer] = []
         self._tables: dict[BufferId, PointerTable] = {}
         self._table_words: dict[tuple[BufferId, int], Span] = {}
+        self._notes: Notes = ()
         self._resident: str | None = None
         self._resident_span: Span | None = None
         self._pending_module: ModuleRecord | None = None
@@ -74,7 +76,7 @@ class ProgramBuilder:
         }
         self._readers = {word: self._readers_of(word, readers) for word in RECORDS}
         self._takers: dict[str, Take] = {
-            "tessera.trace": lambda record: None,
+            "tessera.trace": self._take_version,
             "buffer": self._take_buffer,
             "resident": self._take_resident,
             "module": self._take_module,
@@ -102,6 +104,7 @@ class ProgramBuilder:
             pointer_tables=tuple(self._tables.values()),
             steps=tuple(self.steps.steps),
             resident=self._resident,
+            notes=self._notes,
             source=self.findings.source,
         )
 
@@ -198,6 +201,9 @@ class ProgramBuilder:
             )
             raise StopReading
         return text
+
+    def _take_version(self, record: OpenRecord) -> None:
+        self._notes = record.make(self.findings).notes
 
     def _check_version(self, line: Line) -> None:
         if self._has_version:

@@ -68,7 +68,9 @@ _HUMAN_NAMES = {
     "$END": "the end",
 }
 _WORD = re.compile(r"[A-Za-z0-9_$.+%:-]+|\S")
-_FIELD_WITHOUT_VALUE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*=)([\[{])?")
+_FIELD_WITHOUT_VALUE = re.compile(
+    r"([A-Za-z_][A-Za-z0-9_]*(?::[A-Za-z_][A-Za-z0-9_.-]*)?=)([\[{])?"
+)
 
 
 def parse_by_grammar(text: str, rule: str) -> object:

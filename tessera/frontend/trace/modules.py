@@ -112,7 +112,13 @@ class Modules:
         if arch is None or not self._is_new(module, record, arch):
             module.broken = True
             return module
-        variant = ModuleVariant(arch=arch, text=segment.source.text, ptx=parsed, span=record.span)
+        variant = ModuleVariant(
+            arch=arch,
+            text=segment.source.text,
+            ptx=parsed,
+            span=record.span,
+            notes=record.notes,
+        )
         kernels, variables = kernels_of(parsed), variables_of(parsed)
         if module.variants and not module.broken:
             self._check_agreement(module, variant, kernels, variables)

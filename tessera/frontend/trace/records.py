@@ -24,6 +24,7 @@ from tessera.ir.program.program import (
     LibraryCall,
     Memcpy,
     Memset,
+    Notes,
     PointerTable,
     Triple,
     Wait,
@@ -46,6 +47,8 @@ HIGHEST: dict[str, Triple] = {
 }
 # Keys that are shorter than the fields that they fill.
 _FIELD_NAMES = {"smem": "shared_bytes", "args": "arguments", "attrs": "attributes"}
+# The namespace of keys that no other producer may use.
+_OWN = "tessera:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class VersionRecord:
 
     version: str
     span: Span | None = None
+    notes: Notes = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class ModuleRecord:
     name_place: tuple[int, int]
     arch_place: tuple[int, int]
     span: Span
+    notes: Notes = ()
 
 
 class RecordKey(NamedTuple):
@@ -102,6 +107,7 @@ class RecordKind:
         self.required_keys = tuple(key.name for key in self.keys if key.required)
         self.optional_keys = tuple(key.name for key in self.keys if not key.required)
         self.known_keys = self.required_keys + self.optional_keys
+        self.takes_notes = "notes" in by_name
         self.ends_module = ends_module
 
 
@@ -141,6 +147,7 @@ class OpenRecord:
     end: int
     given: dict[str, tuple[str, int]] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
     def place(self, key: str) -> tuple[int, int]:
         """The place of a value, or of the whole record if the key is missing."""
@@ -151,6 +158,8 @@ class OpenRecord:
 
     def make(self, findings: TraceFindings, **more: object) -> Any:
         """The finished record of its kind."""
+        if self.notes:
+            more["notes"] = tuple(self.notes)
         return self.kind.record(**self.row, **more, span=findings.span(self.start, self.end))
 
 
@@ -163,14 +172,20 @@ def open_record(
     opened = OpenRecord(kind, *place)
     given = opened.given
     known = kind.known_keys
+    seen = set()
     sound = True
     for key, text, at in values:
-        if key in known and key not in given:
-            given[key] = text, base + at + len(key) + 1
+        is_note = kind.takes_notes and ":" in key and not key.startswith(_OWN)
+        if (key in known or is_note) and key not in seen:
+            seen.add(key)
+            if is_note:
+                opened.notes.append((key, text))
+            else:
+                given[key] = text, base + at + len(key) + 1
             continue
         sound = False
         where = (base + at, base + at + len(key))
-        if key in known:
+        if key in seen:
             findings.error("TSR1104", f"key `{key}` is given twice", where)
         else:
             _unknown_key(findings, word, key, known, where)

@@ -10,7 +10,7 @@ declare them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import assert_never
 
 from tessera.ir.architecture import sms_of
@@ -26,6 +26,7 @@ from tessera.ir.program.program import (
     LibraryCall,
     Memcpy,
     Memset,
+    Notes,
     Operand,
     Pointer,
     PointerTable,
@@ -42,34 +43,46 @@ from tessera.ir.program.scalar_text import scalar_text
 VERSIONS = ("1", "2")
 
 
-def print_program(program: Program) -> str:
-    """The text of the trace, with a final newline."""
-    return "".join(_lines(program))
+def print_program(program: Program, *, with_notes: bool = True) -> str:
+    """The text of the trace, with a final newline.
+
+    Without notes it is the text by which plans and profiles know a trace.
+    """
+    return "".join(_lines(program, _notes if with_notes else _no_notes))
 
 
-def _lines(program: Program) -> Iterator[str]:
+def _notes(notes: Notes) -> str:
+    return "".join(f" {key}={text}" for key, text in notes)
+
+
+def _no_notes(notes: Notes) -> str:
+    return ""
+
+
+def _lines(program: Program, noted: Callable[[Notes], str]) -> Iterator[str]:
     tuned = any(sms_of(v.arch) for module in program.modules for v in module.variants)
-    yield f"//! tessera.trace {VERSIONS[tuned]}\n"
+    yield f"//! tessera.trace {VERSIONS[tuned]}{noted(program.notes)}\n"
     for buffer in program.declared_buffers():
-        yield f"//! {_buffer(buffer)}\n"
+        yield f"//! {_buffer(buffer)}{noted(buffer.notes)}\n"
     if program.resident is not None:
         yield f"//! resident data={program.resident}\n"
-    yield from _modules(program.modules)
+    yield from _modules(program.modules, noted)
     for table in program.pointer_tables:
         yield f"//! {_pointer_table(program, table)}\n"
     events = {event.id: event.name for event in program.events()}
     for step in program.steps:
-        yield f"//! {_step(program, step, events)}\n"
+        yield f"//! {_step(program, step, events)}{noted(step.notes)}\n"
         if isinstance(step, Launch):
             for variant in step.variants:
-                yield f"//! {_launch_variant(program, variant)}\n"
+                yield f"//! {_launch_variant(program, variant)}{noted(variant.notes)}\n"
 
 
-def _modules(modules: Sequence[ProgramModule]) -> Iterator[str]:
+def _modules(modules: Sequence[ProgramModule], noted: Callable[[Notes], str]) -> Iterator[str]:
     for module in modules:
         for index, variant in enumerate(module.variants):
             is_said = index or sms_of(variant.arch)
-            yield f"//! module {module.name}" + (f" arch={variant.arch}\n" if is_said else "\n")
+            arch = f" arch={variant.arch}" if is_said else ""
+            yield f"//! module {module.name}{arch}{noted(variant.notes)}\n"
             # A record must start its line, regardless of the origin of this text.
             yield variant.text if variant.text.endswith("\n") else variant.text + "\n"
 

@@ -11,7 +11,8 @@ calls; events and waits are not work). `EventId` numbers the `event` records, so
 one record even where an event's name is recorded again. Rules across records are checked by
 `frontend.trace.check`.
 
-Source: decision record 0001; PTX ISA 9.0, section 5 (types).
+Source: decision record 0001; PTX ISA 9.0, section 5 (types). Longer than 400 lines because the
+records of one format are read together.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ LaunchId = NewType("LaunchId", int)
 EventId = NewType("EventId", int)
 
 Triple = tuple[int, int, int]
+# The keys that another producer gave a record, `PRODUCER:KEY`, each with its text. They mean
+# nothing here: they are kept and printed, and two records that differ in them alone are equal.
+Notes = tuple[tuple[str, str], ...]
 
 DEFAULT_STREAM = "0"
 POINTER_BYTES = 8
@@ -66,6 +70,7 @@ class Buffer:
     dtype: DataType | None = None
     shape: tuple[int, ...] | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,7 @@ class ModuleVariant:
     text: str = field(repr=False)
     ptx: PtxModule = field(repr=False)
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +213,7 @@ class LaunchVariant:
     shared_bytes: int | None = None
     arguments: tuple[Argument, ...] | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +237,7 @@ class Launch:
     variants: tuple[LaunchVariant, ...] = ()
     ctas: CtaRange | None = None
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +251,7 @@ class Memset:
     element_bytes: int = 1
     stream: str = DEFAULT_STREAM
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +264,7 @@ class Memcpy:
     bytes: int
     stream: str = DEFAULT_STREAM
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +304,7 @@ class LibraryCall:
     attributes: tuple[tuple[str, AttributeValue], ...] = ()
     stream: str = DEFAULT_STREAM
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +315,7 @@ class Event:
     name: str
     stream: str = DEFAULT_STREAM
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +325,7 @@ class Wait:
     event: EventId
     stream: str = DEFAULT_STREAM
     span: Span | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
 
 
 Work = Launch | Memset | Memcpy | LibraryCall
@@ -349,6 +362,7 @@ class Program:
     known: tuple[KnownContents, ...] = ()
     twins: tuple[tuple[LaunchId, ...], ...] = ()
     whole: Program | None = field(default=None, compare=False, repr=False)
+    notes: Notes = field(default=(), compare=False, repr=False)
     source: Source | None = field(default=None, compare=False, repr=False)
 
     def declared_buffers(self) -> Iterator[Buffer]:
