@@ -124,6 +124,9 @@ pytest: $(ready)
 
 slow: $(ready)
 	HYPOTHESIS_PROFILE=slow $(python) -m pytest -q -m 'not gpu and not fuzz' $(PYTEST_ARGS)
+	$(python) -m tests.sabotage draw --count 300 -o out/sabotage.drawn
+	$(python) -m tests.sabotage run out/sabotage.drawn -o out/sabotage.jsonl --seconds 3600
+	$(python) -m tests.sabotage show out/sabotage.jsonl
 
 # Damaged files by two seeds, tests marked `fuzz`, then property tests with 2,000 new examples each.
 fuzz: $(ready)
