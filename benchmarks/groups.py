@@ -145,6 +145,7 @@ PREDICTION = (
     Run("prediction.unseen_steps predict --work out/gpu/unseen"),
     Run("prediction.unseen_steps measure --work out/gpu/unseen -o out/gpu/measured.json", BOTH),
     Run("prediction.unseen_steps compare --work out/gpu/unseen"),
+    Run("prediction.derived_steps", TORCH),
 )
 RUNNING = (
     Run("running.cpu"),

@@ -242,6 +242,14 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
             made=lambda data: data | {"steps": len(data["rows"])},
         ),
         Figure(
+            what="layers of models traced from config files, beside captures on an H200",
+            said="bytes within 10% in {bytes_hold} of {models}, steps at most 1.5 times those of"
+            " the capture in {steps_hold}",
+            file="derived_steps.json",
+            command="python -m benchmarks.prediction.derived_steps",
+            made=lambda data: data | {"models": len(data["rows"])},
+        ),
+        Figure(
             what="plans on slices of an H200, simulated from a profile, against runs",
             said="{searched[plans]} plans, {searched[within_7_percent]:.0%} within 7%, the worst"
             " off by {searched[most_off]:.0%}",

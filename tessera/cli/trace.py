@@ -109,10 +109,11 @@ _WORDS = {"true": True, "false": False}
 )
 @click.option(
     "--phase",
-    type=click.Choice(("prefill", "decode")),
+    type=click.Choice(("prefill", "decode", "encode")),
     default="decode",
     show_default=True,
-    help="Of a config file (hf:): read prompts, or add a token to each sequence.",
+    help="Of a config file (hf:): read prompts, add a token to each sequence, or encode text,"
+    " sound or images.",
 )
 @click.option(
     "--batch", type=int, default=1, show_default=True, help="Of a config file: how many sequences."

@@ -147,9 +147,11 @@ class _Estimator:
         return replace(self.calls[key], step=node.id, name=node.name)
 
     def _priced(self, work: Work, node: Node, moved: StepBytes) -> StepCosts:
-        gathered = None
+        gathered, inside = None, 0.0
         if isinstance(work, LibraryCall):
-            gathered = _gathered_bytes(work, call_shape_of(work, moved.total)[0])
+            shape, _ = call_shape_of(work, moved.total)
+            gathered = _gathered_bytes(work, shape)
+            inside = shape.inside if isinstance(shape, Experts) else 0.0
         guesses: dict[tuple[str, int], _Guess | Barred] = {}
 
         def guess(gpu: Gpu, sms: int) -> _Guess | Barred:
@@ -169,9 +171,8 @@ class _Estimator:
                 one.cost(gpu, factors.get(gpu.key, 1.0)) if isinstance(one, _Guess) else one
                 for one, (gpu, _) in zip(made, own, strict=True)
             ),
-            memory_bytes=min(
-                moved.looked_up(None if first is None else first.work).total, gathered or inf
-            ),
+            memory_bytes=inside
+            + min(moved.looked_up(None if first is None else first.work).total, gathered or inf),
             work=None if first is None else first.work,
             needs=needs,
         )

@@ -86,6 +86,12 @@ class Experts:
         """The bytes of the weights of all experts that are expected to have rows."""
         return self.up.moved + self.down.moved
 
+    @property
+    def inside(self) -> float:
+        """The bytes of rows between the two products, and before the sum: written, then read."""
+        up, down = self.up, self.down
+        return 2.0 * up.width * up.rows * (up.n + down.k + down.n)
+
 
 class RowKind(enum.Enum):
     """The operation on rows."""

@@ -6,11 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from tessera.cli.trace import _size
+from tessera.cli.trace import _size, trace
 from tessera.diagnostics import TesseraError
 from tessera.driver.trace.capture_trace import TraceOptions, _no_package
+from tessera.frontend.capture.meta.hf import PHASES
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
@@ -133,6 +135,12 @@ def test_options_that_do_nothing_are_refused(
     done = tessc("trace", f"{model}:step", "-o", str(tmp_path / "out.ptx"), *arguments)
     assert done.code == 2
     assert expected in " ".join(done.err.split())
+
+
+def test_all_phases_of_config_files_can_be_asked_for() -> None:
+    (phase,) = (option for option in trace.params if option.name == "phase")
+    assert isinstance(phase.type, click.Choice)
+    assert tuple(phase.type.choices) == PHASES
 
 
 def test_options_of_kernels_are_refused_for_a_config_file(tmp_path: Path) -> None:

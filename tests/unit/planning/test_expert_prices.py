@@ -9,7 +9,7 @@ import pytest
 
 from tessera.frontend.machine.gpus import machine_of
 from tessera.frontend.trace.read_trace import parse_trace
-from tessera.ir.plan.costs import Duration
+from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
 from tessera.passes.base import AnalysisManager
@@ -88,6 +88,10 @@ writes=[y:bf16[{tokens},{hidden}]] attrs={{"tokens": {tokens}, "hidden": {hidden
 
 
 def durations(gpus: str, **sizes: int) -> list[Duration]:
+    return [cost for cost in step_of(gpus, **sizes).on_device if isinstance(cost, Duration)]
+
+
+def step_of(gpus: str, **sizes: int) -> StepCosts:
     tokens, hidden, inner = sizes["tokens"], sizes["hidden"], sizes["inner"]
     matrix = 2 * sizes["experts"] * hidden * inner
     text = TRACE.format(
@@ -101,7 +105,15 @@ def durations(gpus: str, **sizes: int) -> list[Duration]:
     program = parse_trace(text)
     graph = AnalysisManager(program).get(Dependences).graph
     (step,) = estimate_costs(program, graph, machine_of(gpus)).steps
-    return [cost for cost in step.on_device if isinstance(cost, Duration)]
+    return step
+
+
+def test_rows_between_the_products_count_as_bytes() -> None:
+    """All 8 experts have rows of 2 bytes; what is in between is written and read."""
+    made = step_of("h200", tokens=512, hidden=256, inner=128, chosen=2, experts=8)
+    weights, rows = 8 * 3 * 256 * 128, 1024 * (2 * 128 + 128 + 256)
+    operands = 2 * (weights + 2 * 512 * 256)
+    assert made.memory_bytes == pytest.approx(operands + 4 * rows, rel=0.02)
 
 
 def test_a_step_bound_by_weights_goes_with_bandwidth() -> None:
