@@ -51,6 +51,7 @@ COPIES, COPYING = "copies of models", ("place_heads", "merge_heads", "rotate_pre
 SET = ("memory", "matrix")  # not fitted: the sharpness of the model stands for the rest
 HABITS = {  # the family whose rows decide
     "attention_instructions": "prefill",
+    "few_loads": "decode",
     "second_loads": "decode",
     "norm_loads": "norm",
     "norm_barriers": "norm",

@@ -59,9 +59,9 @@ AnyArray = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
 @cache
-def library_bars() -> Mapping[str, Sequence[float]]:
-    """Constants of the bars between libraries, by GPU and family (`planning.prices.libraries`)."""
-    document = json.loads((_PACKAGED / "library_bars.json").read_text(encoding="utf-8"))
+def bar_constants(name: str) -> Mapping[str, Sequence[float]]:
+    """Constants of bars by what they are for (`planning.prices.libraries`, `.model_bars`)."""
+    document = json.loads((_PACKAGED / f"{name}.json").read_text(encoding="utf-8"))
     bars: dict[str, list[float]] = document["bars"]
     return bars
 

@@ -79,7 +79,7 @@ Operations = tuple[tuple[str, float], ...]
 _FEWEST_CONVOLVED = 1 / 2.25  # of the products of a 3x3 convolution, by Winograd's algorithm
 
 
-def operations_of(shape: CallShape, work: Work) -> Operations:
+def operations_of(shape: CallShape, work: Work | None = None) -> Operations:
     """Operations that no algorithm of a library does without, by unit: those of matrix units."""
     match shape:
         case Product():
@@ -218,7 +218,9 @@ def _matrix(bound: Bound, operations: float) -> CallShape:
         if bound.operator.function == "quantized_linear":  # weights of a byte or less
             step, width = 0, 1
             unit = "fp8" if bound.attribute("arithmetic") in ("e4m3", "s8") else unit
-        return Product(m=rows, n=n, k=depth, step=step, unit=unit, width=width)
+        narrowed = unit == "fp8" and first.dtype.bytes > 1
+        sizes = {"m": rows, "n": n, "k": depth, "step": step, "width": width}
+        return Product(**sizes, unit=unit, narrowed=narrowed)
     rows = max(1, prod(result) // n // batch)
     shared = shared_side(bound)
     if shared is not None:  # the weights are read once, for the rows of all products

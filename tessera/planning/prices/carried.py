@@ -86,19 +86,34 @@ def carried(
     return replace(there, ns=there.ns * ratio, error=expm1(bar), between=0.0)
 
 
+def bare_part(kind: TableKind, fixed: Fixed, sizes: Sizes, gpu: Gpu) -> float:
+    """The part of a row that the work alone takes, without what engines do around it."""
+    row = row_call(kind, fixed, sizes)
+    match row:
+        case Product(narrowed=True):
+            alone: CallShape = replace(row, narrowed=False)
+        case Attention(put=True):
+            alone = replace(row, put=False)
+        case _:
+            return 1.0
+    traffic = Traffic(cold=operations_and_bytes(kind, fixed, sizes)[1])
+    return call_ns(alone, traffic, gpu, gpu.sms) / call_ns(row, traffic, gpu, gpu.sms)
+
+
 @lru_cache(maxsize=1 << 12)
 def model_ns(kind: TableKind, fixed: Fixed, sizes: Sizes, gpu: Gpu) -> float:
     """The model's time of the work of a row, with all bytes from memory."""
     _, moved = operations_and_bytes(kind, fixed, sizes)
-    return call_ns(_call(kind, fixed, sizes), Traffic(cold=moved), gpu, gpu.sms)
+    return call_ns(row_call(kind, fixed, sizes), Traffic(cold=moved), gpu, gpu.sms)
 
 
-def _call(kind: TableKind, fixed: Fixed, sizes: Sizes) -> CallShape:
+def row_call(kind: TableKind, fixed: Fixed, sizes: Sizes) -> CallShape:
+    """What a row measured: engines narrow what a product in fp8 reads, and write their cache."""
     unit, width = UNITS[str(fixed[0])], ELEMENT_BYTES[str(fixed[0])]
     wide = 1 if unit == "fp8" else 2
     if kind is TableKind.GEMM:
         m, n, k = sizes
-        return Product(m=m, n=n, k=k, unit=unit, width=wide)
+        return Product(m=m, n=n, k=k, unit=unit, width=wide, narrowed=unit == "fp8")
     if kind is TableKind.MOE:
         tokens, tensor_parts, expert_parts = sizes
         hidden, inner, chosen, experts = (int(part) for part in fixed[1:])
@@ -125,4 +140,5 @@ def _call(kind: TableKind, fixed: Fixed, sizes: Sizes) -> CallShape:
         size=int(fixed[2]),
         causal=is_prompt,
         unit=unit,
+        put=True,
     )

@@ -4,7 +4,8 @@ In: a `Program`, its `KernelGraph`, a `Machine`. Out: `Costs`. The work of a lau
 (`count_work`: loops included), that of a library call comes from the table of operators, bytes come
 from the graph; `device_model` turns them into a time. Weights and state are assumed not to be
 cached unless all of them fit in half of L2: a request touches each of them once. Durations for GPUs
-that the model was fitted on are marked `model`, others `sheet`; the error bar is wider for those,
+that the model was fitted on are marked `model`, others `sheet`. The error bar of a library call is
+that of its family (`model_bars`); of others it is wider on GPUs that the model was not fitted on,
 and for kernels with branches on data.
 
 A step is barred from a device that has no code for it, too little shared memory for a block, or,
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf, log, prod, sqrt
+from math import expm1, inf, log, prod, sqrt
 
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.ir.architecture import (
@@ -62,11 +63,12 @@ from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM
 from tessera.planning.prices.floors import in_order
 from tessera.planning.prices.library_calls import CallShape, Experts, Grouped, Plain, routed
 from tessera.planning.prices.library_launches import call_ns
+from tessera.planning.prices.model_bars import model_bar
 from tessera.planning.prices.routed_launches import routed_product, visiting_work
 from tessera.planning.prices.step_bytes import PERSISTENT, UNSURE, StepBytes
 from tessera.wording import Wording
 
-# Relative error of a time: nine of ten left-out measurements are nearer. For GPUs that the model
+# Relative error of a launch: nine of ten left-out measurements are nearer. For GPUs that the model
 # was fitted on see `benchmarks/prediction/fit_durations.py`; for others
 # `benchmarks/prediction/direction.py`, where short rows are known less well. No kernel that was
 # measured for the model has code for tensor memory.
@@ -204,7 +206,9 @@ class _Estimator:
                 limit = _gathered_bytes(work, shape) if isinstance(work, LibraryCall) else None
                 times.append(call_ns(shape, moved.traffic(gpu, self.persistent, limit), gpu, sms))
                 needs = moved.needs(self.persistent, limit, operations_of(shape, work), sure)
-            return _Guess(times, sure, needs)
+            middle = sqrt(min(times) * max(times))
+            bar = model_bar(call, needs.cold + needs.warm, middle, gpu) if sure else None
+            return _Guess(times, sure, needs, bar=bar)
         variant = best_variant(self.program, work, gpu.arch, sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
@@ -264,6 +268,7 @@ class _Guess:
     sure: bool
     needs: StepNeeds
     work: LaunchWork | None = None
+    bar: float | None = None
 
     @property
     def ns(self) -> float:
@@ -272,7 +277,7 @@ class _Guess:
 
     def cost(self, gpu: Gpu, factor: float) -> Duration:
         """A duration; the factor keeps the order of GPUs."""
-        made = model_duration(self.times, gpu, sure=self.sure)
+        made = model_duration(self.times, gpu, sure=self.sure, bar=self.bar)
         if abs(factor - 1.0) < 1e-9:
             return made
         why = "moved, as the model puts two GPUs in the wrong order"
@@ -289,11 +294,16 @@ def error_of(ns: float, gpu: Gpu) -> float:
     return (_WITH_TENSOR_MEMORY if newer else _ELSEWHERE) + _ADDED_NS / max(ns, 1_000.0)
 
 
-def model_duration(times: list[float], gpu: Gpu, *, sure: bool) -> Duration:
-    """The middle of times that differ by what is not known, which the bar includes."""
+def model_duration(
+    times: list[float], gpu: Gpu, *, sure: bool, bar: float | None = None
+) -> Duration:
+    """The middle of times that differ by what is not known, which the bar includes.
+
+    `bar` is that of the family of a library call, as a logarithm.
+    """
     source = CostSource.MODEL if gpu.key in CALIBRATED_ON else CostSource.SHEET
     ns = sqrt(min(times) * max(times))
-    error = error_of(ns, gpu) * (1.0 if sure else UNSURE)
+    error = error_of(ns, gpu) * (1.0 if sure else UNSURE) if bar is None else expm1(bar)
     error = (1.0 + error) * (max(times) / ns) - 1.0
     return Duration(ns=ns, source=source, error=error, shared=SharedError(_SHARED))
 

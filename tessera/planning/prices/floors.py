@@ -38,6 +38,7 @@ from tessera.planning.prices.device_model import CALIBRATED_ON, LAUNCH_NS, LEAST
 _GUESSES = (CostSource.NEAR, CostSource.MODEL, CostSource.SHEET)
 _USUAL_PART = 0.89  # fraction of the sheet's bandwidth that steps reach
 _FROM_MEMORY = 0.15  # the bar of a time that memory decides
+_ROUNDED = 1 + 1e-9
 _NOISE = 0.03  # a measurement that is below the floor by no more is not marked
 _FAR = 20.0  # times the floor; all launches that the model was fitted to are nearer
 _MATTERS = 0.5  # of the time of the bytes; faster arithmetic decides nothing
@@ -45,12 +46,17 @@ _MATTERS = 0.5  # of the time of the bytes; faster arithmetic decides nothing
 
 def floor_ns(needs: StepNeeds, gpu: Gpu, sms: int) -> float:
     """The time that nothing can beat on `sms` SMs of a GPU."""
+    times = [_memory_ns(needs, gpu) / 1e9]
+    times += [count / _peak(gpu, unit) * gpu.sms / sms for unit, count in needs.operations]
+    return max(LAUNCH_NS.get(arch_number(gpu.arch), LEAST_NS), 1e9 * max(times))
+
+
+def _memory_ns(needs: StepNeeds, gpu: Gpu) -> float:
+    """The time of the bytes that cannot be in L2."""
     missed = max(0.0, needs.warm - gpu.l2_bytes)
     if needs.kept > gpu.l2_bytes / 2:  # as `StepBytes.traffic`
         missed += needs.cold
-    times = [missed / gpu.memory_bandwidth]
-    times += [count / _peak(gpu, unit) * gpu.sms / sms for unit, count in needs.operations]
-    return max(LAUNCH_NS.get(arch_number(gpu.arch), LEAST_NS), 1e9 * max(times))
+    return missed / gpu.memory_bandwidth * 1e9
 
 
 def _peak(gpu: Gpu, unit: str) -> float:
@@ -114,7 +120,11 @@ def _checked(step: StepCosts, machine: Machine) -> StepCosts:
         return step
     gpus = [machine.gpu_of(device) for device in machine.devices]
     floors = [floor_ns(needs, g, d.sms) for g, d in zip(gpus, machine.devices, strict=True)]
-    costs = [_possible(cost, floor) for cost, floor in zip(step.on_device, floors, strict=True)]
+    usual = [_memory_ns(needs, gpu) / _USUAL_PART for gpu in gpus]
+    costs = [
+        _possible(cost, floor, most)
+        for cost, floor, most in zip(step.on_device, floors, usual, strict=True)
+    ]
     is_whole = [d.sms == g.sms for g, d in zip(gpus, machine.devices, strict=True)]
     rate = order_of(needs, gpus)
     measured = [
@@ -133,9 +143,15 @@ def _checked(step: StepCosts, machine: Machine) -> StepCosts:
     return replace(step, on_device=tuple(costs))
 
 
-def _possible(cost: Cost, floor: float) -> Cost:
-    """A duration that is not below its floor, or a measurement that is marked."""
-    if isinstance(cost, Barred) or cost.ns >= floor:
+def _possible(cost: Cost, floor: float, usual: float) -> Cost:
+    """A duration that is not below its floor, or a measurement that is marked.
+
+    A time by tables takes the `usual` time of its bytes from memory at least.
+    """
+    if isinstance(cost, Barred):
+        return cost
+    by_tables = cost.source in (CostSource.TABLE, CostSource.RATIO)
+    if cost.ns >= floor and not (by_tables and cost.ns <= usual * _ROUNDED):
         return cost
     if cost.source is CostSource.PROFILE:
         if cost.ns >= (1 - _NOISE) * floor:
@@ -151,7 +167,7 @@ def _possible(cost: Cost, floor: float) -> Cost:
     why = "raised to the time of its bytes from memory"
     return replace(
         cost,
-        ns=floor / _USUAL_PART,
+        ns=max(floor, usual),
         error=max(cost.error, _FROM_MEMORY),
         mark=FloorMark.RAISED,
         origin=_joined(cost.origin, why),

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, expm1, hypot, log, log1p, sqrt
 
-from tessera.frontend.machine.tables import library_bars
+from tessera.frontend.machine.tables import bar_constants
 from tessera.ir.architecture import arch_number
 from tessera.ir.plan.costs import SharedError
 from tessera.ir.plan.machine import Gpu
@@ -58,7 +58,7 @@ def features(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes) -> tuple[flo
 
 def library_bar(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes, known: int) -> float:
     """Half the width of the bar of a library about the mean of `known` others, as a logarithm."""
-    bars = library_bars()
+    bars = bar_constants("library_bars")
     constants = bars.get(f"{gpu.key} {family(kind, fixed)}") or bars[kind.value]
     *factors, least, most = constants
     value = sum(f * x for f, x in zip(factors, features(gpu, kind, fixed, sizes), strict=False))

@@ -15,7 +15,8 @@ from tessera.planning.prices.expert_routing import UNIFORM, Routing, expected_ex
 class Product:
     """Products of `m` by `k` with `k` by `n` elements of `width` bytes.
 
-    Rows begin at multiples of `step` elements; 0: they are contiguous.
+    Rows begin at multiples of `step` elements; 0: they are contiguous. If `narrowed`, the first
+    matrix comes with two bytes per element: its scales are found and it is narrowed before.
     """
 
     m: int
@@ -25,11 +26,15 @@ class Product:
     step: int = 0
     unit: str = "bf16"
     width: int = 2
+    narrowed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Queries of `heads` heads over the keys of `kv_heads`, all of `size` elements."""
+    """Queries of `heads` heads over the keys of `kv_heads`, all of `size` elements.
+
+    If `put`, an engine first writes the new keys and values to its cache.
+    """
 
     batch: int
     heads: int
@@ -40,6 +45,7 @@ class Attention:
     causal: bool
     unit: str = "bf16"
     width: int = 2
+    put: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

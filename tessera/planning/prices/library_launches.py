@@ -4,8 +4,10 @@ In: what a call computes, with its sizes. Out: `LaunchWork` records, of which th
 to run. The code of a library is not visible, so these are kernels as they are usually written:
 products in tiles, cut along their depth where there are few; attention by tiles of queries, or cut
 along the keys; rows that a few warps read twice; scans along a row, part by part. `Habits` are
-fitted to PyTorch on an H200. Most calls are one launch; products of experts are a few, one after
-the other (`stages`): fitted to `torch._grouped_mm` and, for all that experts do, to vLLM.
+fitted to PyTorch on an H200. Most calls are one launch. Some are a few, one after the other
+(`stages`): products of experts, fitted to `torch._grouped_mm` and, for all that experts do, to
+vLLM; products whose first matrix has to be narrowed, and attention of an engine that also writes
+its cache, fitted to the tables of three engines (`benchmarks/prediction/model_bars.py`).
 """
 
 from __future__ import annotations
@@ -41,7 +43,14 @@ class Habits:
     """The fitted constants of library kernels."""
 
     attention_instructions: float = 3.78  # per score
-    second_loads: float = 36.1  # if a second kernel combines the results of the first
+    few_loads: float = 18.2  # of a tile of few queries, one after the other
+    second_loads: float = 28.0  # if a second kernel combines the results of the first
+    engine_matrix: float = 0.86  # fraction of the rate of the matrix units, of prompts in an engine
+    put_loads: float = 46.9  # until an engine has planned the attention of a decode step
+    prompt_loads: float = 104.0  # likewise of prompts
+    put_moves: float = 4.9  # of a new key or value, from where it is made to the cache
+    narrow_loads: float = 45.3  # of launches that find the scales of what is narrowed
+    narrow_row_loads: float = 28.0  # of a row that is narrowed, and barriers
     norm_loads: float = 3.78  # of a thread, one after the other, per 512 elements of a row
     norm_barriers: float = 3.15  # likewise
     softmax_instructions: float = 90.4  # per element
@@ -54,6 +63,7 @@ class Habits:
     grouped_matrix: float = 0.85  # fraction of the rate of the matrix units
     expert_loads: float = 260.0  # until an engine has sorted rows by expert
     expert_matrix: float = 0.7  # as `grouped_matrix`, of an engine
+    widened_matrix: float = 0.4  # of that, if the weights are narrower than what is computed with
 
 
 USUAL = Habits()
@@ -87,15 +97,36 @@ def stages(
         case Experts(up=up, down=down):
             rows, width = float(up.rows), float(up.width)
             yield [_route(up.rows, habits.expert_loads)], Traffic()
-            yield grouped(up, habits.expert_matrix), _share(shape, up, up.tokens, traffic)
+            rate = habits.expert_matrix
+            is_widened = up.weight_width < up.width and up.unit != "fp8"
+            rate *= habits.widened_matrix if is_widened else 1.0
+            yield grouped(up, rate), _share(shape, up, up.tokens, traffic)
             gated = Plain(rows * down.k, 10.0 * rows * down.k, width * rows * (up.n + down.k))
             yield launches(gated, habits), Traffic(warm=gated.bytes)
-            yield grouped(down, habits.expert_matrix), _share(shape, down, up.rows, traffic)
+            yield grouped(down, rate), _share(shape, down, up.rows, traffic)
             results = float(up.tokens * down.n)
             added = Plain(results, 2.0 * rows * down.n, width * (rows * down.n + results))
             yield launches(added, habits), Traffic(warm=added.bytes)
+        case Product(narrowed=True):
+            given = RowCall(RowKind.NORM, shape.m * shape.batch, shape.k, 2)
+            waits = habits.narrow_row_loads, habits.narrow_row_loads
+            read = 2.0 * given.width * given.rows * given.elements
+            yield [_alone(habits.narrow_loads)], Traffic()
+            yield [_by_rows(given, 256, 10.0, waits)], Traffic(warm=read)
+            yield launches(shape, habits), traffic
+        case Attention(put=True):
+            new = 2.0 * shape.batch * shape.queries * shape.kv_heads * shape.size
+            put = Plain(new, new, habits.put_moves * new * shape.width)
+            yield [_alone(habits.prompt_loads if shape.causal else habits.put_loads)], Traffic()
+            yield launches(put, habits), Traffic(warm=put.bytes)
+            yield launches(shape, habits), traffic
         case _:
             yield launches(shape, habits), traffic
+
+
+def _alone(loads: float) -> LaunchWork:
+    """One CTA that waits for loads."""
+    return launch_work(1, 128, 60.0, 1e3, waits=(loads, 0.0))
 
 
 def _share(shape: Experts, part: Grouped, read: int, traffic: Traffic) -> Traffic:
@@ -159,6 +190,8 @@ def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:
     tiles = shape.kv_heads * ceil(together / rows)
     if not few:
         tiles = shape.heads * ceil(shape.queries / rows)
+    loads = habits.few_loads if few else 3.0
+    rate = habits.engine_matrix if shape.put and not few else 1.0
     for parts in _KEY_SPLITS if few else (1,):
         if parts > 1 and shape.keys // parts < _KEYS:
             break
@@ -176,11 +209,11 @@ def _attentions(shape: Attention, habits: Habits) -> Iterator[LaunchWork]:
             100.0 + mean * each,
             ctas * (mean * loaded + 2.0 * kept),
             units=(
-                (shape.unit, ctas * mean * 4.0 * scores * shape.size),
+                (shape.unit, ctas * mean * 4.0 * scores * shape.size / rate),
                 ("special", ctas * mean * scores),
             ),
             most=100.0 + most * each,
-            waits=(3.0 + (habits.second_loads if few else 0.0), 0.0),
+            waits=(loads + (habits.second_loads if parts > 1 else 0.0), 0.0),
             shared=(int(2 * loaded + kept), ctas * mean * loaded),
             registers=168,
         )

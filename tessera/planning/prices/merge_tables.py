@@ -5,7 +5,8 @@ A library call is what tables measured; a launch is other code for the same work
 wider. Where the step was measured on another GPU, its time is carried over by the two GPUs' rows:
 that keeps what is special about the code. The one with the narrower bar counts, or the table if
 they are equal. Tables were often measured with the bytes in L2, which does not hold for a request,
-so no time is below that of reading the step's weights and state from memory.
+so a row counts as at least the time of the step's weights and state from memory. Rows of some work
+include what engines do around it (`carried.bare_part`), which other code does not do.
 
 GPUs are compared by rows of one version of a library (`find_tables`): the newest version that every
 GPU with rows has. If there is none, each GPU uses its newest version, and bars are wider. If the
@@ -42,7 +43,7 @@ from tessera.ir.plan.costs import (
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.plan.tables import LIBRARIES, Fixed, TableKind, WorkShape
 from tessera.ir.program.program import Buffer, Program
-from tessera.planning.prices.carried import Kinship, carried, kinship, nearest
+from tessera.planning.prices.carried import Kinship, bare_part, carried, kinship, nearest
 from tessera.planning.prices.libraries import LibraryTables
 from tessera.planning.prices.step_bytes import PERSISTENT, distinct_bytes
 from tessera.planning.prices.table_lookup import (
@@ -178,8 +179,6 @@ def _version_number(version: str) -> tuple[int, ...]:
 
 _OTHER_CODE = 0.3  # added to the bar if the step runs other code than the measured one
 _OTHER_VERSION = 0.15  # added if the rows of the two GPUs are of different library versions
-_ROUNDED = 1 + 1e-9
-_FROM_MEMORY = 0.15  # the bar of a time that memory decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,11 +271,7 @@ class _Priced:
         known = [answer for answer in answers if answer is not None]
         if not known:
             return cost
-        best = min(known, key=lambda answer: answer.error)
-        if best.ns > least * _ROUNDED:
-            return best
-        origin = f"{best.origin}; raised to the time of its bytes from memory"
-        return replace(best, ns=least, error=max(best.error, _FROM_MEMORY), origin=origin)
+        return min(known, key=lambda answer: answer.error)
 
     def _near(self, gpu: Gpu, cost: Duration) -> Duration:
         """A time by the rows of the nearest GPU, if its bar is narrower than that of the model."""
@@ -294,7 +289,10 @@ class _Priced:
         found = tables.find(self.shape.sizes, least)
         if found is None:
             return None
-        error = found.error + (0.0 if self.own else _OTHER_CODE)
+        part, error = 1.0, found.error
+        if not self.own:
+            part = bare_part(self.shape.kind, self.shape.fixed, self.shape.sizes, tables.gpu)
+            error += _OTHER_CODE
         origin = f"{tables.origin()}, {self.shape.text()}"
         if self.known.mixed:
             error += _OTHER_VERSION
@@ -302,7 +300,7 @@ class _Priced:
         if found.beyond:
             origin += "; beyond its rows"
         return Duration(
-            ns=found.ns,
+            ns=max(found.ns * part, least),
             source=CostSource.TABLE,
             error=error,
             origin=origin,

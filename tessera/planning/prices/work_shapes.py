@@ -57,7 +57,7 @@ def step_shape(
 ) -> StepShape:
     """The shape of a step that touches at most these bytes of these buffers."""
     if isinstance(work, LibraryCall):
-        return StepShape(call_shape(work))
+        return StepShape(call_shape(work), own=not work.operator.startswith(_NARROW))
     if not isinstance(work, Launch):
         return StepShape()
     share = 1.0 if work.ctas is None else work.grid[work.ctas.axis] / work.ctas.extent
@@ -104,6 +104,7 @@ def call_shape(call: LibraryCall) -> WorkShape | None:
     return WorkShape(TableKind.GEMM, (dtype,), (prod(first[:-1]), n, first[-1]))
 
 
+_NARROW = "aten::_scaled_mm"  # tables measured it with the narrowing of its first operand
 _PRODUCTS = {
     "mm": ("self", "mat2"),
     "addmm": ("mat1", "mat2"),

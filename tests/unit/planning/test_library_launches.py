@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 
+from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.machine.tables import bar_constants
+from tessera.ir.plan.machine import Gpu
+from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
 from tessera.planning.prices.call_shapes import call_shape_of
+from tessera.planning.prices.carried import row_call
 from tessera.planning.prices.device_model import Traffic
 from tessera.planning.prices.library_calls import (
     Attention,
@@ -18,6 +26,8 @@ from tessera.planning.prices.library_calls import (
     RowKind,
 )
 from tessera.planning.prices.library_launches import call_ns, launches
+from tessera.planning.prices.model_bars import call_family, model_bar
+from tessera.planning.prices.table_lookup import operations_and_bytes
 
 H200 = machine_of("h200").cards[0].gpu
 
@@ -60,6 +70,69 @@ def test_what_calls_compute() -> None:
     sizes = {"batch": 2, "heads": 32, "kv_heads": 8, "queries": 1, "keys": 999, "size": 128}
     assert found == Attention(**sizes, causal=False)
     assert shape("add.Tensor", [a, a], a) == Plain(8 * 4096, 8 * 4096, 3 * 2 * 8 * 4096)
+
+
+def test_what_engines_do_around_a_call_takes_time() -> None:
+    """On every GPU, for random sizes: narrowing grows with what is narrowed, and with nothing else;
+    of many short sequences none waits for a kernel that joins parts."""
+    drawn = random.Random(41)
+    for gpu in gpu_table().values():
+        m, n, k = (64 * drawn.randint(1, 64) for _ in range(3))
+        bare = Product(m=m, n=n, k=k, unit="fp8", width=1)
+
+        def narrowing(shape: Product, gpu: Gpu = gpu) -> float:
+            whole, alone = replace(shape, narrowed=True), replace(shape, narrowed=False)
+            return call_ns(whole, NOTHING, gpu, gpu.sms) - call_ns(alone, NOTHING, gpu, gpu.sms)
+
+        assert 1e3 < narrowing(bare) == pytest.approx(narrowing(replace(bare, n=2 * n)))
+        assert narrowing(replace(bare, m=64 * m)) > 2 * narrowing(bare)
+        sizes = {"heads": 8, "kv_heads": 8, "queries": 1, "size": 128, "causal": False}
+        one, many = (Attention(batch=b, keys=64, **sizes) for b in (1, 8 * gpu.sms))
+        long = Attention(batch=1, keys=65536, **sizes)
+        each = call_ns(many, NOTHING, gpu, gpu.sms) / 64
+        assert each < call_ns(one, NOTHING, gpu, gpu.sms) < call_ns(long, NOTHING, gpu, gpu.sms)
+        put = replace(one, put=True)
+        assert call_ns(put, NOTHING, gpu, gpu.sms) > call_ns(one, NOTHING, gpu, gpu.sms) + 1e3
+
+
+def test_an_input_in_16_bits_is_narrowed_before_a_product_in_8() -> None:
+    given, weight = operand(8, 4096), operand(1024, 4096, dtype=DataType.E4M3)
+    scale = operand(1, dtype=DataType.F32)
+    eight = operand(8, 4096, dtype=DataType.E4M3)
+    bare = shape("_scaled_mm", [eight, operand(4096, 1024, dtype=DataType.E4M3), scale, scale],
+                 operand(8, 1024), out_dtype="bf16")  # fmt: skip
+    assert isinstance(bare, Product)
+    assert bare.unit == "fp8"
+    assert not bare.narrowed
+    call = LibraryCall(
+        id=LaunchId(0), operator="tessera::quantized_linear", reads=(given, weight, scale),
+        writes=(operand(8, 1024),), attributes=(("arithmetic", "e4m3"),),
+    )  # fmt: skip
+    assert call_shape_of(call, 0.0)[0] == replace(bare, narrowed=True)
+
+
+def test_bars_of_the_model_are_those_of_the_family() -> None:
+    drawn, gpus = random.Random(7), list(gpu_table().values())
+    kinds = [
+        (TableKind.GEMM, ("bfloat16",), 3),
+        (TableKind.GEMM, ("fp8",), 3),
+        (TableKind.CONTEXT, ("bfloat16", "bfloat16", 128, 0), 2),
+        (TableKind.GENERATION, ("bfloat16", "bfloat16", 128, 0), 2),
+        (TableKind.MOE, ("w4a16_mxfp4", 2880, 2880, 4, 32), 1),
+    ]
+    for kind, fixed, count in kinds * 8:
+        sizes = tuple(2 ** drawn.randint(0, 13) for _ in range(count))
+        sizes += (32, 8) if count == 2 else (1, 1) if count == 1 else ()
+        gpu, call = drawn.choice(gpus), row_call(kind, fixed, sizes)
+        family = call_family(call)
+        assert family is not None
+        assert family.startswith(kind.value)
+        *_, least, most = bar_constants("model_bars")[family]
+        moved = operations_and_bytes(kind, fixed, sizes)[1]
+        bar = model_bar(call, moved, call_ns(call, Traffic(cold=moved), gpu, gpu.sms), gpu)
+        assert bar is not None
+        assert 0.05 < least <= bar <= most < 2.0
+    assert model_bar(Plain(1e6, 1e6, 1e6), 1e6, 1e4, gpus[0]) is None
 
 
 def test_calls_that_no_table_knows_are_unsure() -> None:
