@@ -4,7 +4,8 @@
 them; `show RESULTS` counts them. `run` first notes which lines each test reaches, then forks for
 each change: the child puts the changed code into the loaded function and runs the tests that reach
 the line, the quickest first. A result is written as soon as it is there, and a second `run` goes on
-where the first ended. Not mutmut or cosmic-ray: neither can choose tests by line, drop a widening,
+where the first ended. A few are tried without the change first, to see that nothing but it makes a
+test fail. Not mutmut or cosmic-ray: neither can choose tests by line, drop a widening,
 or try changes side by side in one tree.
 """
 
@@ -24,6 +25,7 @@ import resource
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,8 +57,8 @@ TESTS = (
     "unit/backend",
 )
 BUDGET = 40  # seconds of processor time that a change gets, unless `--budget` says otherwise
-BYTES = 8 << 30  # of memory that a change gets
-GONE = 9
+CONTROL = 20  # one in so many is tried without its change, which no test may notice
+GONE, BROKEN = 9, 10
 
 _OPPOSITE = {
     "Lt": ("LtE", "GtE"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "LtE"), "GtE": ("Gt", "Lt"),
@@ -221,8 +223,10 @@ def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]
             try:
                 work()
                 os._exit(0)
+            except BaseException:
+                traceback.print_exc()
             finally:
-                os._exit(1)
+                os._exit(BROKEN)
         running[child] = number
         if len(running) == os.cpu_count():
             child, status = os.wait()
@@ -290,6 +294,7 @@ class Sabotage:
         tests = [items.get(name) for name in self.names]
         done = {_key(row) for row in _read(self.results)}
         todo = [mutant for mutant in self.mutants if _key(mutant) not in done]
+        todo = [mutant | {"control": True} for mutant in todo[::CONTROL]] + todo
         print(f"\n{len(tests)} tests, {len(todo)} changes to try", flush=True)
         begun = time.monotonic()
 
@@ -302,6 +307,12 @@ class Sabotage:
 
         def ended(number: int, status: int) -> None:
             kind = {0: "survived", GONE << 8: "gone"}.get(status, "killed")
+            if status == BROKEN << 8:
+                raise SystemExit(f"this program has a fault, see above: {todo[number]}")
+            if "control" in todo[number]:
+                if kind == "killed":
+                    raise SystemExit(f"fails without a change (status {status}): {todo[number]}")
+                return
             row = todo[number] | {"result": kind, "tests": len(self._reaching(todo[number]))}
             with self.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
@@ -349,9 +360,9 @@ class Sabotage:
         return sorted({number for numbers in reaching for number in numbers})
 
     def _try(self, mutant: Mutant, items: list[Any]) -> None:
-        resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory ends, this child does
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        if not _apply(mutant):
+        if not mutant.get("control") and not _apply(mutant):
             os._exit(GONE)
         begin = time.process_time()
         for item, following in zip(items, [*items[1:], None], strict=True):
@@ -360,7 +371,7 @@ class Sabotage:
                 return
             # A test that takes this much longer is in a loop: the change is noticed.
             limit = int(time.process_time() + 2 * self.budget)
-            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             signal.alarm(int(8 * self.budget))
             if not _passes(item, following):
                 os._exit(1)
