@@ -146,6 +146,9 @@ PREDICTION = (
     Run("prediction.unseen_steps predict --work out/gpu/unseen"),
     Run("prediction.unseen_steps measure --work out/gpu/unseen -o out/gpu/measured.json", BOTH),
     Run("prediction.unseen_steps compare --work out/gpu/unseen"),
+    Run("prediction.profiled_steps predict --work out/gpu/profiled"),
+    Run("prediction.profiled_steps measure --work out/gpu/profiled -o out/gpu/p.json", BOTH),
+    Run("prediction.profiled_steps compare --work out/gpu/profiled"),
     Run("prediction.derived_steps", TORCH),
 )
 RUNNING = (
