@@ -365,7 +365,7 @@ class Sabotage:
         if not mutant.get("control") and not _apply(mutant):
             os._exit(GONE)
         begin = time.process_time()
-        for item, following in zip(items, [*items[1:], None], strict=True):
+        for item, following in zip(items, [*items[1:], None], strict=False):
             used = time.process_time() - begin
             if used > self.budget:
                 return

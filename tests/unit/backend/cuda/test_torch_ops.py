@@ -77,6 +77,8 @@ class Operator:
 
 
 def fake_torch(monkeypatch: pytest.MonkeyPatch, **operators: Operator) -> Any:
+    # Where another test has loaded the real cuBLAS, it must not get the handle of this one.
+    monkeypatch.setattr(torch_ops, "_cublas_setter", lambda: None)
     torch: Any = types.ModuleType("torch")
     torch.Tensor = Tensor
     torch.float32, torch.bfloat16 = "float32", "bfloat16"
