@@ -191,6 +191,7 @@ CODES: tuple[Code, ...] = (
     Code("TSR6015", "the config file makes no model"),
     Code("TSR6016", "a part of the config file is left out", _WARNING),
     Code("TSR6018", "a call returns nothing that a trace keeps", _WARNING),
+    Code("TSR6019", "a model folder cannot be served"),
     Code("TSR9000", "an internal error of Tessera"),
 )
 

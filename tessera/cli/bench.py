@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tessera.cli.console import Messages, page_width, write_text
+from tessera.cli.folder_options import folder_options, with_folder
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import form_option, json_option, throttle_option
 from tessera.cli.progress import Progress
@@ -18,7 +19,8 @@ from tessera.cli.text_options import (
 
 
 @click.command(short_help="Send a plan requests for text, and measure them.")
-@click.argument("file", type=click.Path(), metavar="PLAN")
+@click.argument("file", type=click.Path(), metavar="PLAN|FOLDER")
+@folder_options
 @arrivals_options("When requests come and how long they are, as for `tessc simulate`.")
 @text_options
 @engine_options
@@ -27,7 +29,7 @@ from tessera.cli.text_options import (
 @form_option
 @reads_options
 def bench(messages: Messages, given: Typed) -> int:
-    """Run PLAN (`.tsp`) against requests for text that come at given times.
+    """Run PLAN (`.tsp`), or the model in FOLDER, against requests for text at given times.
 
     The report is that of `tessc simulate --steps`, with measured times: TTFT, TPOT, end to end,
     goodput, how many waited when. Prompts are drawn by the seed.
@@ -40,6 +42,7 @@ def bench(messages: Messages, given: Typed) -> int:
     from tessera.driver.serve.bench_text import bench_text
     from tessera.report.serving import serving_json, serving_text
 
+    given = with_folder(messages, given)
     command, requests = given.record(EngineCommand), given.record(TextCommand)
     arriving, written = requests.prepare(given)
     with (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.console import Messages, write_text
+from tessera.cli.folder_options import folder_options, with_folder
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import data_option, form_option, seconds_option
 from tessera.cli.text_options import EngineCommand, burst_option, engine_options, steps_option
@@ -31,7 +32,8 @@ _TURN_S = 0.0005
 
 
 @click.command(short_help="Answer prompts over HTTP with a plan.")
-@click.argument("file", type=click.Path(), metavar="PLAN")
+@click.argument("file", type=click.Path(), metavar="PLAN|FOLDER")
+@folder_options
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -84,7 +86,11 @@ _TURN_S = 0.0005
 @form_option
 @reads_options
 def serve(messages: Messages, given: Typed) -> int:
-    """Answer prompts with PLAN (`.tsp`), whose traces are steps of a language model.
+    """Answer prompts with PLAN (`.tsp`), whose traces are steps of a language model, or with the
+    model in FOLDER, as `save_pretrained` of the transformers library writes it.
+
+    The steps of a model folder are captured and planned when it is first served, and kept. Nothing
+    in it is run as code.
 
     Completions are those of OpenAI: POST /v1/completions with `prompt` as text (with `--tokenizer`)
     or token ids, whole or as a stream. GET /health and /metrics (Prometheus). SIGTERM and Ctrl-C
@@ -93,6 +99,8 @@ def serve(messages: Messages, given: Typed) -> int:
 
     \b
     Examples:
+      tessc serve Llama-3.1-8B --gpus h200
+      tessc serve small-model --backend cpu
       tessc serve plan.tsp --tokenizer tokenizer.json
       tessc serve plan.tsp --backend cpu --port 8080 --api-key-file key.txt
     """
@@ -105,6 +113,8 @@ def serve(messages: Messages, given: Typed) -> int:
     )
     from tessera.driver.serve.text import TokenizerFile
 
+    shown_file = str(given.values["file"])
+    given = with_folder(messages, given)
     command = given.record(ServeCommand)
     options = ServerOptions(
         name=command.name,
@@ -129,7 +139,7 @@ def serve(messages: Messages, given: Typed) -> int:
         server.application()  # a missing package shows before the address is announced
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        write_text(f"serving {command.file} on http://{shown}:{port}\n")
+        write_text(f"serving {shown_file} on http://{shown}:{port}\n")
         with PlanSuccession(engine, command.file, messages), quick_turns():
             run_server(server, listening)
     return 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tessera.cli.console import Messages, page_width, write_text
+from tessera.cli.folder_options import folder_options, with_folder
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import (
     form_option,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Simulate the requests of a plan.")
-@click.argument("file", type=click.Path(allow_dash=True), metavar="PLAN")
+@click.argument("file", type=click.Path(allow_dash=True), metavar="PLAN|FOLDER")
+@folder_options
 @arrivals_options(
     "Let requests come at the times of this file (Azure, BurstGPT or Mooncake, also with "
     "gzip), or at random. Without it they come back to back.",
@@ -85,9 +87,10 @@ if TYPE_CHECKING:
 @form_option
 @reads_options
 def simulate(messages: Messages, given: Typed) -> int:
-    """Simulate the launch programs of PLAN (`.tsp`), and report what requests take.
+    """Simulate the launch programs of PLAN (`.tsp`), or of FOLDER, and report what requests take.
 
-    Nothing is run, and the plan is not proved again (`tessc check` does that). The plan's own times
+    FOLDER is a model folder, as for `tessc serve`. Nothing is run, and the plan is not proved again
+    (`tessc check` does that). The plan's own times
     and links are used, by the rules in docs/concepts/simulation.md. Requests come back to back, and
     with `--arrivals` also at the times of a file. With `--steps` (or NAME.steps.json beside the
     plan) arrivals are requests for text: prompts and answers become prefill and decode steps.
@@ -104,6 +107,7 @@ def simulate(messages: Messages, given: Typed) -> int:
     from tessera.simulation.options import SimulateOptions
     from tessera.simulation.simulate_plan import simulate as follow
 
+    given = with_folder(messages, given).having(weights=None)
     command = given.record(SimulateCommand)
     if command.is_text:
         return _simulate_text(messages, given, command)

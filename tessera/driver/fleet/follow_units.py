@@ -85,7 +85,7 @@ class UnitClock:
         heapq.heappush(self._events, (end, work.batch))
 
     def _taken(self, work: StepWork) -> _StepLoad:
-        if work.is_decode:
+        if work.answers:
             if work.rows not in self._decodes:
                 self._decodes[work.rows] = _step_load(self._way.decode.at(work.rows))
             return self._decodes[work.rows]

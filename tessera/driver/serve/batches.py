@@ -18,18 +18,30 @@ from math import ceil
 class StepSize:
     """The size of a step: `tokens` of each of `rows` sequences, after `context` earlier tokens.
 
-    `trace` is the number of the step's trace in the plan.
+    `trace` is the number of the step's trace in the plan. A mixed step takes `tokens` in all, of
+    prompts and answers of up to `rows` sequences.
     """
 
     trace: int
     rows: int
     tokens: int
     context: int
+    is_mixed: bool = False
 
     @property
     def is_decode(self) -> bool:
         """Whether it takes one token of each sequence."""
-        return self.tokens == 1
+        return self.tokens == 1 and not self.is_mixed
+
+    @property
+    def answers(self) -> bool:
+        """Whether all rows that are answered get a token."""
+        return self.is_decode or self.is_mixed
+
+    @property
+    def all_tokens(self) -> int:
+        """The most tokens of all rows together."""
+        return self.tokens if self.is_mixed else self.tokens * self.rows
 
 
 def _order(step: StepSize) -> tuple[int, int, int]:
@@ -47,6 +59,7 @@ class Sizes:
     `serves` has, for each batch, its share of the requests of each trace (empty: every batch serves
     all traces alike, so no sequence is handed over). `token_axis` is the length of the second axis
     of states if that counts tokens, of a row or of a block: then only tokens that are there move.
+    Mixed steps count among those for prompts (`prefill`) and those for answers (`decode`).
     """
 
     steps: tuple[StepSize, ...]
@@ -66,7 +79,7 @@ class Sizes:
 
     def __post_init__(self) -> None:
         chunks = [step for step in self.steps if not step.is_decode]
-        single = [step for step in self.steps if step.is_decode]
+        single = [step for step in self.steps if step.answers]
         object.__setattr__(self, "prefill", tuple(sorted(chunks, key=_order)))
         object.__setattr__(self, "decode", tuple(sorted(single, key=_order)))
 
@@ -111,6 +124,15 @@ class Sizes:
         if enough:
             return min(enough, key=lambda step: (step.tokens, step.context, step.rows))
         return max(usable, key=lambda step: (step.tokens, -step.context, -step.rows))
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether prompts and answers share steps."""
+        return self.steps[0].is_mixed
+
+    def mixed_step(self, tokens: int) -> StepSize:
+        """The smallest step for so many tokens; the largest if none has room for all of them."""
+        return next((step for step in self.decode if step.tokens >= tokens), self.decode[-1])
 
     def decode_step(self, rows: int, longest: int) -> StepSize:
         """The smallest decode step for `rows` rows, the longest of which has `longest` tokens."""
@@ -180,9 +202,9 @@ class RowMove:
 class StepWork:
     """A step that a batch takes: its jobs with their rows, and the number of tokens of each.
 
-    The jobs of a decode step are those in `Batch.decoding`, one token of each. `reach` is the
-    number of tokens that the longest of them has after this step. `trace` is the trace of the
-    policy by which the step runs.
+    The jobs of a decode step are those in `Batch.decoding`, one token of each; a mixed step takes
+    those and `chunks` of prompts. `reach` is the number of tokens that the longest of them has
+    after this step. `trace` is the trace of the policy by which the step runs.
     """
 
     size: StepSize
@@ -193,9 +215,9 @@ class StepWork:
     reach: int
 
     @property
-    def is_decode(self) -> bool:
-        """Whether all rows of the batch get a token."""
-        return self.size.is_decode
+    def answers(self) -> bool:
+        """Whether all rows of the batch that are answered get a token."""
+        return self.size.answers
 
 
 class Batch:

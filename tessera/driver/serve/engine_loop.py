@@ -153,7 +153,8 @@ class EngineLoop:
     def _begin(self, batch: Batch, work: StepWork) -> None:
         step = self.model.of_trace(work.size.trace)
         runtime, sequence = self._homes.place(batch.number)
-        jobs = [(job, 1) for job in batch.decoding.values()] if work.is_decode else work.chunks
+        jobs = [(job, 1) for job in batch.decoding.values()] if work.answers else []
+        jobs += work.chunks
         given, answers, fresh = [], [], []
         for job, count in jobs:
             answer = self._book[job.number]
@@ -233,7 +234,7 @@ class EngineLoop:
             for answer, reached, seat in handed.taking
             if reached >= len(answer.prompt) + len(answer.tokens)
         ]
-        if work.is_decode or self.sizes.first_from_prefill:
+        if work.answers or self.sizes.first_from_prefill:
             tokens = read_tokens(step, work, result, [(a, seat) for a, seat, _ in gives])
             for (answer, _, _), token in zip(gives, tokens, strict=True):
                 self.counts.tokens_given += 1

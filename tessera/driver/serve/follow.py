@@ -234,13 +234,13 @@ class Following:
         assert work is not None
         self.scheduler.done(work)
         self._idle.add(batch)
-        if work.is_decode:
+        if work.answers:
             marks = self._marks[batch]
             while marks and marks[0][0] <= own.steps:
                 _, _, joined, job = heapq.heappop(marks)
                 if (job.batch, job.joined) == (batch, joined):  # else it was handed over
                     self._reach(job, own.steps)
-        elif self.sizes.first_from_prefill:
+        if work.chunks and self.sizes.first_from_prefill:
             self._first_tokens(work)
         self._choose()
         if self.scheduler.parked:

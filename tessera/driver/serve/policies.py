@@ -66,7 +66,7 @@ class StepPrices:
 
     @property
     def _chunk(self) -> int:
-        return max((step.tokens * step.rows for step in self.sizes.prefill), default=1)
+        return max((step.all_tokens for step in self.sizes.prefill), default=1)
 
     def filling(self, tokens: int) -> float:
         """Nanoseconds to read this many tokens of prompts."""

@@ -22,8 +22,12 @@ handed over to a row of another batch:
   time. The rest of the prompt goes through decode steps, like the tokens of the answer.
 - If prefill steps give tokens, the last prefill step of a prompt gives the answer's first token.
 - A batch decodes all its rows at once. At most `burst` prefill steps come between two decode steps.
+- Where steps are mixed, every step takes a token of each row that is answered, and chunks of
+  prompts in order: as many tokens as the largest step, or `budget`, has room for.
 - Of several steps that fit, the one with the fewest rows (or the shortest chunk that holds what is
   left, else the longest) is taken, then the one with the shortest context.
+
+Longer than 400 lines because steps, hand-overs and ends change the same lists of a batch.
 """
 
 from __future__ import annotations
@@ -45,9 +49,17 @@ class Scheduler:
     Without `numbers_blocks` blocks are only counted, so that jobs of any length take little memory.
     """
 
-    def __init__(self, sizes: Sizes, *, burst: int = 1, numbers_blocks: bool = True) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        burst: int = 1,
+        budget: int | None = None,
+        numbers_blocks: bool = True,
+    ) -> None:
         self.sizes = sizes
         self.burst = burst
+        self.budget = budget
         self.numbers_blocks = numbers_blocks
         self.policy = ""
         """The policy of jobs that get a row; the caller sets it if there are several."""
@@ -153,7 +165,9 @@ class Scheduler:
         if batch.joining:
             batch.joining.clear()
             batch.find_longest()
-        if batch.filling and not (batch.decoding and batch.since_decode >= self.burst):
+        if batch.sizes.is_mixed:
+            batch.at_work = self._mix(batch) if batch.filling or batch.decoding else None
+        elif batch.filling and not (batch.decoding and batch.since_decode >= self.burst):
             batch.at_work = self._prefill(batch)
         elif batch.decoding:
             rows = len(batch.decoding)
@@ -175,6 +189,23 @@ class Scheduler:
         trace = self._trace(size, batch)
         return StepWork(size, trace, batch.number, chunks, len(chunks), reach)
 
+    def _mix(self, batch: Batch) -> StepWork:
+        """A token of each answer, and prompts for as many tokens as there is room for."""
+        rows, largest = len(batch.decoding), batch.sizes.decode[-1].tokens
+        most = max(min(largest, self.budget or largest), rows + 1)
+        room, chunks = most - rows, []
+        for job in batch.filling:
+            tokens = min(room, job.to_prefill - job.prefilled)
+            if not tokens:
+                break
+            chunks.append((job, tokens))
+            room -= tokens
+        reach = max((job.prefilled + tokens for job, tokens in chunks), default=0)
+        reach = max(reach, batch.longest + batch.steps + 1)
+        size = batch.sizes.mixed_step(most - room)
+        trace = self._trace(size, batch)
+        return StepWork(size, trace, batch.number, chunks, rows + len(chunks), reach)
+
     def _trace(self, size: StepSize, batch: Batch) -> int:
         """The trace of a step under the current policy, if the batch serves that policy."""
         policies = batch.policies
@@ -191,17 +222,14 @@ class Scheduler:
         """Note that a step is done; `end` drops the jobs that it ends."""
         batch = self.batches[work.batch]
         batch.at_work = None
-        if work.is_decode:
-            batch.steps += 1
-            batch.since_decode = 0
-        else:
-            batch.since_decode += 1
-            for job, tokens in work.chunks:
-                job.prefilled += tokens
-                self.unfilled -= 0 if job.dropped else tokens
-                if job.prefilled == job.to_prefill and not job.dropped:
-                    batch.filling.remove(job)
-                    self._read(job, batch)
+        batch.steps += work.answers
+        batch.since_decode = 0 if work.answers else batch.since_decode + 1
+        for job, tokens in work.chunks:
+            job.prefilled += tokens
+            self.unfilled -= 0 if job.dropped else tokens
+            if job.prefilled == job.to_prefill and not job.dropped:
+                batch.filling.remove(job)
+                self._read(job, batch)
 
     # --- hand-overs -------------------------------------------------------------------------------
 

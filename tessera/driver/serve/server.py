@@ -94,7 +94,7 @@ class CompletionServer:
         self.metrics = metrics
         self._started_s = int(time.time())
         steps = engine.model.steps
-        self._draws = all(s.has("logits") or s.has("uniform") for s in steps if s.size.is_decode)
+        self._draws = all(s.has("logits") or s.has("uniform") for s in steps if s.size.answers)
 
     def application(self) -> Starlette:
         """The application, for any ASGI server."""

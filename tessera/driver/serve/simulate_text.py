@@ -181,7 +181,10 @@ def _is_exact(
 def _notes(sizes: Sizes, options: TextSimulationOptions, is_exact: bool) -> list[str]:
     """What the figures rest on."""
     counted = "m - 1" if sizes.first_from_prefill else "m"
-    if sizes.prefill:
+    if sizes.is_mixed:
+        most = sizes.decode[-1].tokens
+        steps = f"steps take up to {most} tokens, of answers first and then of prompts"
+    elif sizes.prefill:
         steps = (
             f"a prompt of n tokens is ceil(n/{max(s.tokens for s in sizes.prefill)}) prefill "
             f"steps, an answer of m tokens takes part in {counted} decode steps"

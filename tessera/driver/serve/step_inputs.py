@@ -49,6 +49,8 @@ def step_inputs(
 
     `position_of` gives the number of tokens that a row of the states holds.
     """
+    if step.size.is_mixed:
+        return _mixed_inputs(step, given)
     count = step.size.rows
     seats, rows = _seats(model, step, given)
     tokens = np.zeros((count, step.size.tokens), np.int64)
@@ -83,6 +85,36 @@ def step_inputs(
         if role in arrays
     }
     return named, seats
+
+
+def _mixed_inputs(
+    step: StepRoles, given: Sequence[RowInput]
+) -> tuple[dict[str, TypedArray], list[int]]:
+    """Tokens of all rows one after the other; the rest belong to the row of nobody."""
+    size = step.size
+    arrays: dict[str, TypedArray] = {
+        role: np.zeros(size.tokens, np.int64) for role in ("tokens", "positions")
+    }
+    arrays["rows"] = np.full(size.tokens, size.rows, np.int64)
+    arrays["last"] = np.zeros(size.rows, np.int64)
+    arrays["blocks"] = np.zeros(step.buffers["blocks"].shape or (), np.int64)
+    arrays |= {role: np.zeros(size.rows) for role in ("temperature", "uniform")}
+    at = 0
+    for seat, own in enumerate(given):
+        end = at + len(own.tokens)
+        arrays["tokens"][at:end] = own.tokens
+        arrays["positions"][at:end] = range(own.position, own.position + len(own.tokens))
+        arrays["rows"][at:end] = seat
+        arrays["last"][seat] = end - 1
+        arrays["blocks"][seat, : len(own.blocks)] = own.blocks
+        arrays["temperature"][seat], arrays["uniform"][seat] = own.temperature, own.uniform
+        at = end
+    named = {
+        buffer.name: _typed(role, buffer, arrays[role], step)
+        for role, buffer in step.buffers.items()
+        if role in arrays
+    }
+    return named, list(range(len(given)))
 
 
 def _seats(

@@ -76,6 +76,8 @@ class GenerationSteps:
 
 
 def _gives_tokens(step: StepRoles) -> bool:
+    if step.size.is_mixed:
+        return True
     if step.has("next"):
         return step.has("lengths")
     return step.has("logits") and (step.has("lengths") or _is_per_token(step))
@@ -98,7 +100,7 @@ def state_shapes(programs: Sequence[Program]) -> dict[str, object]:
 
 def check_steps(made: GenerationSteps) -> None:
     """Refuse steps that cannot be driven together."""
-    decode = [step for step in made.steps if step.size.is_decode]
+    decode = [step for step in made.steps if step.size.answers]
     stated = [step for step in made.steps if step.has("tokens")]
     if not decode:
         raise wrong_steps(
@@ -109,24 +111,30 @@ def check_steps(made: GenerationSteps) -> None:
         raise wrong_steps(
             f"the states have {made.state_rows} rows, and no decode step takes so many"
         )
+    if len({step.size.is_mixed for step in made.steps}) > 1:
+        raise wrong_steps("some steps are mixed (they have an input `last`), and others are not")
+    if made.steps[0].size.is_mixed:
+        if max(step.size.tokens for step in made.steps) < made.state_rows:
+            raise wrong_steps(f"no mixed step takes a token of each of {made.state_rows} rows")
+        return
     for step in stated:
         if step.size.rows < made.state_rows and not (step.has("rows") or made.blocks):
             raise wrong_steps(
                 f"step `{step.name}` takes {step.size.rows} of {made.state_rows} rows, "
                 "and has no input `rows` to say which"
             )
-        if not step.size.is_decode and step.size.rows > 1 and not step.has("lengths"):
+        if not step.size.answers and step.size.rows > 1 and not step.has("lengths"):
             raise wrong_steps(
                 f"step `{step.name}` takes several prompts, and has no input `lengths`"
             )
-        if step.size.is_decode and not (step.has("logits") or step.has("next")):
+        if step.size.answers and not (step.has("logits") or step.has("next")):
             raise wrong_steps(f"step `{step.name}` has no output `logits` or `next`")
     _check_chunks(made)
 
 
 def _check_chunks(made: GenerationSteps) -> None:
     """Chunks start at multiples of the smallest one: they must not reach beyond the context."""
-    chunks = [step.size for step in made.steps if not step.size.is_decode]
+    chunks = [step.size for step in made.steps if not step.size.answers]
     if not chunks or made.context == UNBOUNDED:
         return
     whole = [size for size in chunks if size.context >= made.context]

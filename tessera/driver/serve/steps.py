@@ -16,6 +16,12 @@ Roles of inputs, `R` rows (sequences) with `T` tokens each:
   sequence: absent rows and tokens write to it.
 - `temperature` [R], `uniform` [R]: for a step that draws tokens itself.
 
+A step with an input `last` is mixed: it takes N tokens of any sequences, prompts and answers alike.
+
+- `tokens` [N], `positions` [N], `rows` [N]: the tokens, their positions, and their rows.
+- `blocks` [R + 1, M]: the table of blocks; its last row belongs to nobody, and so do tokens of it.
+- `last` [R]: which of the tokens is the last of each row; `logits` [R, V] are of these.
+
 Roles of outputs: `logits` [R, V] or [R, T, V], or `next` [R], the token that comes next.
 """
 
@@ -48,6 +54,7 @@ INPUTS = (
     "lengths",
     "rows",
     "blocks",
+    "last",
     "temperature",
     "uniform",
 )
@@ -122,7 +129,7 @@ def find_steps(
         StepRoles(name=name, size=_size(number, name, roles, own, context), buffers=roles)
         for number, name, _, roles, own in stated
     )
-    widest = max((step.size.rows for step in steps if step.size.is_decode), default=0)
+    widest = max((step.size.rows for step in steps if step.size.answers), default=0)
     is_driven = any(step.has("tokens") for step in steps)  # else sizes are stated, to simulate
     resets = bool(declared.get("reset", any(not step.has("positions") for step in steps)))
     made = GenerationSteps(
@@ -225,6 +232,10 @@ def _size(
         rows, tokens = _count(sizes, "rows"), _count(sizes, "tokens")
     else:
         shape = roles["tokens"].shape or ()
+        if "last" in roles:
+            rows, tokens = prod(roles["last"].shape or ()), prod(shape)
+            _check_mixed(name, roles, rows, tokens)
+            return StepSize(trace=number, rows=rows, tokens=tokens, context=context, is_mixed=True)
         if len(shape) not in (1, 2):
             raise wrong_steps(f"`tokens` of step `{name}` must be of shape [rows, tokens]")
         rows, tokens = (shape[0], 1) if len(shape) == 1 else (shape[0], shape[1])
@@ -257,6 +268,21 @@ def _check_shapes(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int
             f"step `{name}` has neither `positions` nor `lengths`",
             "without them nothing says which tokens are there",
         )
+
+
+def _check_mixed(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int) -> None:
+    """Check the shapes of a mixed step."""
+    counts = {"positions": tokens, "rows": tokens, "temperature": rows, "uniform": rows}
+    for role in ("positions", "rows", "blocks"):
+        if role not in roles:
+            raise wrong_steps(f"mixed step `{name}` has no input `{role}`")
+    for role, count in {**counts, "next": rows}.items():
+        if role in roles and prod(roles[role].shape or ()) != count:
+            raise wrong_steps(f"`{role}` of mixed step `{name}` must have {count} elements")
+    if (roles["blocks"].shape or ())[:1] != (rows + 1,):
+        raise wrong_steps(f"`blocks` of mixed step `{name}` must have {rows + 1} rows")
+    if "logits" in roles and prod((roles["logits"].shape or (0,))[:-1]) != rows:
+        raise wrong_steps(f"`logits` of mixed step `{name}` must be of shape [rows, vocabulary]")
 
 
 def _states(programs: Sequence[Program]) -> dict[str, Buffer]:

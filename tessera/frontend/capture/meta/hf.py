@@ -34,6 +34,7 @@ from tessera.frontend.capture.problems import not_fake, refusal
 from tessera.frontend.text.readfile import read_source
 
 if TYPE_CHECKING:
+    import torch
     import transformers
 
 PREFIX = "hf:"
@@ -214,14 +215,12 @@ def config_of(config: HfConfig) -> transformers.PretrainedConfig:
     return taken
 
 
-def model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedModel:
+def model_of(
+    config: transformers.PretrainedConfig, attention: str = ""
+) -> transformers.PreTrainedModel:
     """The model with parameters that have no memory, in evaluation."""
-    import torch
-
-    kind = _class_of(config)
-    named = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
-    dtype = named if isinstance(named, torch.dtype) else torch.bfloat16
-    attention = "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+    kind, dtype = class_and_type(config)
+    attention = attention or ("sdpa" if getattr(kind, "_supports_sdpa", False) else "eager")
     with _no_initial_weights():
         model = kind._from_config(config, dtype=dtype, attn_implementation=attention)
     for module in model.modules():
@@ -230,6 +229,16 @@ def model_of(config: transformers.PretrainedConfig) -> transformers.PreTrainedMo
         if getattr(own, "_experts_implementation", None) is not None:
             own._experts_implementation = "grouped_mm"
     return model.eval().requires_grad_(False)
+
+
+def class_and_type(
+    config: transformers.PretrainedConfig,
+) -> tuple[type[transformers.PreTrainedModel], torch.dtype]:
+    """The class of the model, and the type of its weights."""
+    import torch
+
+    named = getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None)
+    return _class_of(config), named if isinstance(named, torch.dtype) else torch.bfloat16
 
 
 def _no_initial_weights() -> AbstractContextManager[object]:

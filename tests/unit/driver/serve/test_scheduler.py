@@ -32,7 +32,7 @@ class FixedClock:
     def begin(self, work: StepWork, now_ns: float) -> None:
         self.most_rows = max(self.most_rows, work.rows)
         decode_ns = self.decode_ns.get(work.batch, 10)
-        heapq.heappush(self.events, (now_ns + (decode_ns if work.is_decode else 100), work.batch))
+        heapq.heappush(self.events, (now_ns + (decode_ns if work.answers else 100), work.batch))
 
     def ended(self, until_ns: float) -> tuple[float, list[int]]:
         if not self.events or self.events[0][0] > until_ns:

@@ -1,0 +1,157 @@
+"""The traces of a folder's mixed steps, and weights under the names of their buffers.
+
+In: a `ModelFolder`, sizes, GPUs. Out: a trace file per size of step, with the values that the model
+computes when it is made beside it; and, where the tensors of the folder are not those of the model
+(other names, other types, experts apart), a checkpoint that the transformers library converts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from tessera.diagnostics import TesseraError
+from tessera.driver.folder.model_folder import FolderOptions, ModelFolder, wrong_folder
+from tessera.driver.trace.capture_trace import write_trace
+from tessera.driver.trace.no_gpu_trace import NoGpuOptions, require_triton, trace_no_gpu
+from tessera.frontend.capture.meta.hf import require_transformers
+from tessera.frontend.contents.checkpoint import open_checkpoint, weights_of
+from tessera.frontend.contents.files import Bytes
+from tessera.frontend.contents.write import write_contents
+from tessera.ir.plan.machine import Gpu
+from tessera.ir.program.program import Program
+from tessera.ir.progress import OnProgress, StageProgress
+from tessera.output import Kind
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTrace:
+    """The file of a step's trace, its program, and the buffers that have contents beside it."""
+
+    path: Path
+    program: Program
+    given: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelBytes:
+    """Bytes of the cache for one token, and of all weights."""
+
+    token_bytes: int
+    weight_bytes: int
+
+
+def footprint(folder: ModelFolder) -> ModelBytes:
+    """What a model takes; raises TSR6019 if it cannot be served from its folder."""
+    require_transformers()
+    require_triton()
+    from tessera.frontend.capture.meta.record import among_fakes
+    from tessera.frontend.capture.mixed.step import MixedSize, make_mixed
+
+    size = MixedSize(tokens=2, rows=1, context=1, block=1, blocks=1)
+    with among_fakes():
+        step, _ = make_mixed(folder.config, size)
+        cached = sum(buffer.nbytes for buffer in step.block_cache.buffers())
+        return ModelBytes(cached, sum(parameter.nbytes for parameter in step.parameters()))
+
+
+def capture_steps(
+    folder: ModelFolder,
+    options: FolderOptions,
+    room: tuple[int, int],
+    gpus: tuple[Gpu, ...],
+    target: Path,
+    tell: OnProgress,
+) -> list[StepTrace]:
+    """The trace of each size of step, compiled for `gpus`; `room` is the context and the blocks."""
+    from tessera.frontend.capture.mixed.step import MixedSize, computed_buffers, make_mixed
+
+    computed = {name: _bytes(tensor) for name, tensor in computed_buffers(folder.config).items()}
+    made = []
+    for tokens in options.sizes_of_steps():
+        size = MixedSize(
+            tokens=tokens,
+            rows=options.rows,
+            context=room[0],
+            block=options.block,
+            blocks=room[1],
+        )
+        tell(StageProgress("compiling", note=f"a step of {tokens} tokens"))
+        chosen = NoGpuOptions(gpus=gpus, route=options.route, data=False)
+        traced = trace_no_gpu(partial(make_mixed, folder.config, size), chosen, tell).trace
+        declared = {buffer.name for buffer in traced.program.declared_buffers()}
+        contents = {name: content for name, content in computed.items() if name in declared}
+        path = target / f"step_{tokens}.ptx"
+        write_trace(replace(traced, contents=contents), path, data=bool(contents))
+        made.append(StepTrace(path=path, program=traced.program, given=tuple(contents)))
+    return made
+
+
+def _bytes(tensor: torch.Tensor) -> Bytes:
+    """The bytes of a tensor on the host."""
+    import torch
+
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return cast("Bytes", flat.numpy())
+
+
+def fitted_weights(
+    folder: ModelFolder, steps: list[StepTrace], target: Path, tell: OnProgress
+) -> None:
+    """Write a converted checkpoint to `target`, unless the folder's own fits the steps."""
+    step = steps[-1]
+    checkpoint = open_checkpoint(folder.path)
+    try:
+        weights_of(step.program, checkpoint, step.given)
+        return
+    except TesseraError as problem:
+        misfit = problem
+    finally:
+        checkpoint.close()
+    tell(StageProgress("converting weights"))
+    (target / "weights").mkdir()
+    state = _loaded(folder, misfit)
+    write_contents(
+        target / "weights" / "model.safetensors",
+        (
+            (buffer, _bytes(state[buffer.name]))
+            for buffer in step.program.declared_buffers()
+            if buffer.name in state
+        ),
+        Kind.CONTENTS,
+    )
+    converted = open_checkpoint(target / "weights")
+    try:
+        weights_of(step.program, converted, step.given)
+    finally:
+        converted.close()
+
+
+def _loaded(folder: ModelFolder, misfit: TesseraError) -> dict[str, torch.Tensor]:
+    """The weights as the transformers library loads them, by the names of parameters."""
+    from tessera.frontend.capture.meta.hf import class_and_type, config_of, offline
+
+    kind, dtype = class_and_type(config_of(folder.config))
+    with offline():
+        try:
+            model, told = kind.from_pretrained(
+                folder.path,
+                dtype=dtype,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+        except Exception as problem:  # whatever the library says about a checkpoint
+            said = str(problem).strip().splitlines()[:1] or [type(problem).__name__]
+            raise wrong_folder(
+                f"transformers does not load the weights of `{folder.path}`: {said[0][:200]}"
+            ) from None
+    if told["missing_keys"] or told["mismatched_keys"]:
+        raise misfit
+    return dict(model.state_dict())

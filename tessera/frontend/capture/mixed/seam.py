@@ -1,0 +1,181 @@
+"""The seam between modeling code of the transformers library and a cache in blocks.
+
+In: what the library's attention interface hands over: queries, keys and values of all tokens of a
+step, and the mask function of the layer. Out: attention of each token over its own sequence. The
+function writes keys and values into the blocks of the sequences, and reads all of them from there.
+
+The seam knows no model. The mask is the model's own function, called with positions, so that
+windows and chunks come along; a scale, a soft cap and sinks are arguments of the interface. What
+would mix tokens in another way is refused, by the name of the module: a cache other than keys and
+values, a mask that is not made by the interface, a tensor that the seam does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.masking_utils import AttentionMaskInterface
+
+from tessera.diagnostics import TesseraError
+
+NAME = "tessera_blocks"
+# Arguments of the interface that say nothing more than the seam knows already.
+_KNOWN_TENSORS = ("position_ids", "cache_position")
+
+
+@dataclass(slots=True)
+class StepTables:
+    """The tokens of the step under way: positions, rows of the table of blocks, and the cache.
+
+    `at` and `offset` are the block of each token and its place there. While `caches` is empty,
+    attention notes in `calls` which module calls with which keys and values, and computes nothing.
+    """
+
+    positions: Tensor
+    rows: Tensor
+    blocks: Tensor
+    at: Tensor
+    offset: Tensor
+    context: int
+    caches: Sequence[tuple[Tensor, Tensor]] = ()
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
+    count: int = 0
+
+
+class _UnderWay:
+    """The step under way; the interface of the library has no room for it."""
+
+    tables: StepTables | None = None
+
+
+UNDER_WAY = _UnderWay()
+
+
+class SeamCache(transformers.Cache):  # type: ignore[misc]
+    """The cache that a model is given: keys and values pass through, for attention keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: int, *_: object, **__: object
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values as they are."""
+        return key, value
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Positions are given, so that no length counts."""
+        return 0
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        """Masks are made from positions."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
+        """Masks are made from positions."""
+        return query_length, 0
+
+    @property
+    def is_compileable(self) -> bool:
+        """Whether the library should compile by itself."""
+        return False
+
+
+def refused(what: str, module: nn.Module | None = None) -> TesseraError:
+    """The error for a model that cannot be served from its folder."""
+    owner = "" if module is None else f"`{type(module).__name__}` "
+    return TesseraError.of(
+        "TSR6019",
+        f"{owner}{what}",
+        hint="write the steps of the model as Python, and plan their traces (docs/guides/serve.md)",
+    )
+
+
+def _mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    mask_function: Callable[..., Tensor],
+    attention_mask: Tensor | None = None,
+    **_: object,
+) -> Tensor:
+    """The mask [1, 1, tokens, context] of the model's own function, by positions."""
+    tables = UNDER_WAY.tables
+    assert tables is not None
+    queries = tables.positions[:, None]
+    keys = torch.arange(tables.context, device=queries.device)[None]
+    first = torch.zeros((), dtype=torch.long, device=queries.device)
+    return mask_function(first, first, queries, keys)[None, None]
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **others: object,
+) -> tuple[Tensor, None]:
+    """Attention of [1, heads, tokens, size] over the blocks of each token's sequence."""
+    tables = UNDER_WAY.tables
+    assert tables is not None
+    for name, other in others.items():
+        if isinstance(other, Tensor) and name not in _KNOWN_TENSORS:
+            raise refused(f"gives attention a tensor that is not known here: `{name}`", module)
+    if attention_mask is None or attention_mask.shape[2:] != (len(query[0, 0]), tables.context):
+        raise refused("makes a mask of its own, and not by the interface of the library", module)
+    queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+    number, tables.count = tables.count, tables.count + 1
+    if not tables.caches:
+        tables.calls.append((module, keys, values))
+        return queries.new_zeros(1, *queries.shape[:2], values.shape[-1]), None
+    held = []
+    for cache, new in zip(tables.caches[number], (keys, values), strict=True):
+        cache[tables.at, tables.offset] = new
+        held.append(cache[tables.blocks[tables.rows]].flatten(1, 2))
+    scale = queries.shape[-1] ** -0.5 if scaling is None else scaling
+    mixed = attention(queries, held[0], held[1], attention_mask[0, 0], scale, softcap, s_aux)
+    return mixed[None], None
+
+
+def attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    scale: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """[tokens, heads, size] over [tokens, context, key heads, size], in the type of the values."""
+    tokens, heads, _ = queries.shape
+    shared = queries.unflatten(1, (keys.shape[2], -1))
+    scores = (shared[:, None].float() * keys[:, :, :, None].float()).sum(-1) * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~mask[:, :, None, None], float("-inf"))
+    top = scores.amax(1, keepdim=True)
+    if sinks is not None:
+        sink = sinks.float().view(1, 1, keys.shape[2], -1)
+        top = torch.maximum(top, sink)
+    shares = torch.exp(scores - top)
+    total = shares.sum(1, keepdim=True)
+    if sinks is not None:
+        total = total + torch.exp(sink - top)
+    shares = (shares / total).to(values.dtype)
+    mixed = (shares[..., None].float() * values[:, :, :, None].float()).sum(1)
+    return mixed.to(values.dtype).reshape(tokens, heads, -1)
+
+
+def register() -> None:
+    """Make the seam known to the library; a second call changes nothing."""
+    transformers.AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, _mask)
