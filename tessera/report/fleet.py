@@ -13,6 +13,7 @@ from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.driver.fleet.ways import UnitWay
 from tessera.frontend.machine.quantities import format_time
 from tessera.report.fleet_start import start_json, start_lines
+from tessera.report.standings import standings
 from tessera.report.table import Column, Fit, fitted, right, table
 
 SCHEMA = "tessera-fleet/1"
@@ -25,7 +26,7 @@ _UNITS = (
 )
 _RIVALS = (
     Column(),
-    *right("requests/s", "usd/hour", "usd per million tokens"),
+    *right("requests/s", "nine in ten", "usd/hour", "usd per million tokens"),
     Column("GPUs", fit=Fit.WRAP),
 )
 
@@ -59,6 +60,8 @@ def fleet_text(
         lines += ["", *_totals(report), *_gap(report)]
         lines += ["", "beside it, with the same GPUs and limits:"]
         lines += table(_RIVALS, [_row(report, row) for row in _shown(report)], width)
+        beside = [(row.name, report.doubts.get(row.name)) for row in report.rivals]
+        lines += [fitted(line, width) for line in standings(beside, "the answer")]
     if emitted is not None:
         lines += ["", *start_lines(emitted, folder)]
     lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
@@ -108,6 +111,8 @@ def _totals(report: FleetReport) -> list[str]:
     lines = [
         f"{gpus}{price}: {rate:.4g} requests/s, {rate * work.answer:.5g} tokens/s{cost}",
     ]
+    low, high = report.bars[chosen.name]
+    lines.append(f"with the error bars it serves {low:.4g} to {high:.4g} requests/s")
     if report.checked is not None:
         figures = report.checked.figures()
         said = ", ".join(
@@ -149,7 +154,7 @@ def _shown(report: FleetReport) -> list[FleetChoice]:
 
 def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
     if not choice.units:
-        return choice.name, "-", "-", "-", choice.why
+        return choice.name, "-", "-", "-", "-", choice.why
     each = choice.usd_per_million(report.work.answer, report.options.demand)
     usd = "-" if choice.usd_per_hour is None else f"{choice.usd_per_hour:.2f}"
     cost = "-" if each is None else f"{each:.4g}"
@@ -158,7 +163,8 @@ def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
         + (f" for {_ROLE_WORDS.get(c.way.role)}" if c.way.role in _ROLE_WORDS else "")
         for c, n in choice.units
     )
-    return choice.name, f"{choice.rate:.4g}", usd, cost, units
+    low, high = report.bars[choice.name]
+    return choice.name, f"{choice.rate:.4g}", f"{low:.4g} to {high:.4g}", usd, cost, units
 
 
 def _gpus(report: FleetReport, choice: FleetChoice) -> str:
@@ -233,6 +239,7 @@ def fleet_json(report: FleetReport, emitted: EmittedFleet | None = None) -> str:
 
 
 def _choice_json(report: FleetReport, choice: FleetChoice) -> dict[str, object]:
+    against = report.doubts.get(choice.name)
     return {
         "name": choice.name,
         "requests_per_s": choice.rate,
@@ -243,6 +250,16 @@ def _choice_json(report: FleetReport, choice: FleetChoice) -> dict[str, object]:
         "gpus_by_kind": list(choice.gpus(len(report.offered.kinds))),
         "units": [{"count": n, **_unit_json(c)} for c, n in choice.units],
         "why": choice.why,
+        "bar_requests_per_s": report.bars.get(choice.name),
+        "against": None
+        if against is None
+        else {
+            "gain": against.gain,
+            "low": against.low,
+            "high": against.high,
+            "standing": against.standing.value,
+            "measure": [{"step": step, "gpu": gpu} for step, gpu in against.causes],
+        },
     }
 
 

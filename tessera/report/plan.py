@@ -33,13 +33,12 @@ from tessera.ir.plan.plan import (
 )
 from tessera.ir.plan.print_launch import lowered_lines
 from tessera.ir.plan.verify_predictions import predicted_value
-from tessera.planning.alternatives import Alternative
 from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
-from tessera.planning.promise.doubt import Standing
 from tessera.report.diagnostics import safe
 from tessera.report.role_words import hand_over_lines, role_words
+from tessera.report.standings import standings
 from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
@@ -403,30 +402,11 @@ def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
         yield "in place of this machine:"
         bars = {row.name: (row.low, row.high) for row in report.alternatives}
         yield from comparison_table(report, report.alternatives, width, bars)
-        yield from _standings(report.alternatives)
+        against = [(row.name, row.against) for row in report.alternatives]
+        yield from standings(against, "this plan")
     if report.frontier:
         yield "no plan found is better in one and no worse in the others:"
         yield from comparison_table(report, report.frontier, width, {})
-
-
-_STANDINGS = {
-    Standing.AHEAD: "ahead of this plan",
-    Standing.BEHIND: "behind this plan",
-    Standing.OPEN: "the error bars do not tell which is better",
-}
-
-
-def _standings(alternatives: Sequence[Alternative]) -> Iterator[str]:
-    """How other GPUs compare with the plan, where the bar of the ratio tells; else what would."""
-    for row in alternatives:
-        against = row.against
-        if against is None:
-            continue
-        ratio = f"{against.gain:+.1%}, {against.low:+.1%} to {against.high:+.1%}"
-        yield f"  {row.name}: {ratio} with the error bars, {_STANDINGS[against.standing]}"
-        if against.standing is Standing.OPEN and against.causes:
-            listed = ", ".join(f"{name} on {device}" for name, device in against.causes)
-            yield f"    to know, measure {listed}: `tessc profile`"
 
 
 def comparison_table(

@@ -5,7 +5,7 @@ In: choices, the offered GPUs, a workload. Out: lines of text, and errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -18,12 +18,16 @@ from tessera.driver.fleet.offered import LARGEST_UNIT, Offered
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.ways import UnitWay
 from tessera.driver.fleet.workload import Workload
+from tessera.planning.promise.doubt import Doubt, Standing
 
 
 def verdict_of(
-    chosen: FleetChoice, rivals: Sequence[FleetChoice], chooser: UnitChooser
+    chosen: FleetChoice,
+    rivals: Sequence[FleetChoice],
+    chooser: UnitChooser,
+    doubts: Mapping[str, Doubt] | None = None,
 ) -> list[str]:
-    """The answer in words."""
+    """The answer in words; `doubts` has the bars of rivals against it, by name."""
     if not chosen.units:
         return ["buy nothing: there is no demand"]
     lines, offered = [], chooser.offered
@@ -32,14 +36,15 @@ def verdict_of(
     if all(kind.have for kind in used):
         lines.append("buy nothing: what is there suffices")
     if len(used) == 1 and len(offered.kinds) > 1:
-        lines.append(f"use only the {used[0].label}")
+        lines.append(f"use only the {used[0].label}{_open_to(rivals, taken, doubts or {})}")
     plain = rivals[0]
     what = "costs less" if chooser.demand is not None else "serves more"
     if not chosen.splits:
         lines.append("do not split: every GPU that is used serves requests by itself")
     elif plain.units:
         gain = chooser.gain(chosen, plain)
-        lines.append(f"{_split_words(chosen)}: it {what} by {gain:.1%} than data parallel")
+        bar = _turned((doubts or {}).get(plain.name))
+        lines.append(f"{_split_words(chosen)}: it {what} by {gain:.1%}{bar} than data parallel")
     else:
         lines.append(f"{_split_words(chosen)}: without that, {plain.why}")
     best = max(rivals, key=lambda row: chooser.gain(row, chosen) if row.units else -inf)
@@ -50,6 +55,30 @@ def verdict_of(
             "times: this mix is as good and simpler"
         )
     return lines
+
+
+def _open_to(
+    rivals: Sequence[FleetChoice], taken: Sequence[int], doubts: Mapping[str, Doubt]
+) -> str:
+    """The mixes with other kinds of GPUs of which the bars do not tell whether they are better."""
+    names = [
+        f"`{row.name}` ({doubt.low:+.1%} to {doubt.high:+.1%})"
+        for row in rivals
+        if (doubt := doubts.get(row.name)) is not None and doubt.standing is Standing.OPEN
+        if any(n and not taken[k] for k, n in enumerate(row.gpus(len(taken))))
+    ]
+    if not names:
+        return ""
+    return f" by the figures; the error bars do not tell whether better: {', '.join(names)}"
+
+
+def _turned(against: Doubt | None) -> str:
+    """The bar of the answer's gain over a rival, from that of the rival over the answer."""
+    if against is None:
+        return ""
+    low, high = (1 / (1 + end) - 1 for end in (against.high, against.low))
+    said = ", so the bars do not tell" if against.standing is Standing.OPEN else ""
+    return f" ({low:+.1%} to {high:+.1%} with the error bars{said})"
 
 
 def _split_words(chosen: FleetChoice) -> str:

@@ -7,7 +7,8 @@ and `FleetOptions`. Out: a `FleetReport`. The stages, in order:
 2. `find_ways`: every way to use some GPUs as one unit, with the times of its steps.
 3. `UnitRates`: the requests per second that a unit serves within the limits.
 4. `cheapest_mix` or `fastest_mix`: how many units of which ways; the same with the ways of each
-   strategy alone, and of each kind of GPU alone, to show the alternatives.
+   strategy alone, and of each kind of GPU alone, to show the alternatives; `FleetDraws` has the
+   error bars of their rates and of the ratio to the answer.
 5. `check_mix`: the chosen units, simulated with requests that arrive as expected.
 
 Raises `TesseraError`, with exit code 3 if nothing serves the demand: it names the nearest choice.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.diagnostics import Diagnostic, TesseraError
@@ -44,6 +45,7 @@ from tessera.driver.fleet.offered import Offered, offered_by_list, offered_by_ma
 from tessera.driver.fleet.offered import part_of_machine as one_of_each
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.pools import pool_links
+from tessera.driver.fleet.rate_bars import FleetDraws
 from tessera.driver.fleet.ways import WaySearch
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.serve.follow import Wanted
@@ -54,6 +56,7 @@ from tessera.ir.options import WrongOption
 from tessera.ir.progress import OnProgress, StageProgress, counter
 from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.prices.durations import find_costs, read_profiles, unmeasured
+from tessera.planning.promise.doubt import Doubt
 from tessera.planning.search.strategies import PHASE
 
 _MARGINS = 6
@@ -62,7 +65,11 @@ _RAISE = 1.04
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """The answer, the alternatives, and the simulation of the answer."""
+    """The answer, the alternatives, and the simulation of the answer.
+
+    `bars` has the rates of each of them between which nine of ten draws are, `doubts` the bars of
+    what alternatives are better by; both by name.
+    """
 
     options: FleetOptions
     offered: Offered
@@ -70,6 +77,8 @@ class FleetReport:
     work: Workload
     chosen: FleetChoice
     rivals: tuple[FleetChoice, ...]
+    bars: Mapping[str, tuple[float, float]]
+    doubts: Mapping[str, Doubt]
     capacities: tuple[Capacity, ...]
     checked: ServingReport | None
     margin: float
@@ -127,6 +136,8 @@ def fleet(
     chosen, checked, margin = _chosen(chooser, rates, options, work, arrivals)
     rivals = tuple(rival_choices(rates.all(), chooser, options.strategies, why_none(search)))
     kept = rates.shown()
+    draws = FleetDraws.of(model, offered, work)
+    doubts = draws.doubts(chosen, rivals, options.demand)
     return FleetReport(
         options=options,
         offered=offered,
@@ -134,11 +145,13 @@ def fleet(
         work=work,
         chosen=chosen,
         rivals=rivals,
+        bars={row.name: draws.interval(row) for row in (chosen, *rivals) if row.units},
+        doubts=doubts,
         capacities=kept,
         checked=checked,
         margin=margin,
         bound=fleet_bound(model, offered, work, kept, options.demand),
-        verdict=tuple(verdict_of(chosen, rivals, chooser)),
+        verdict=tuple(verdict_of(chosen, rivals, chooser, doubts)),
         notes=tuple(notes_of(model, offered, options, work)),
         diagnostics=tuple(findings),
     )

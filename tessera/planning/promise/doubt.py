@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, hypot, log, sqrt
 
@@ -243,6 +243,10 @@ class Standing(enum.Enum):
     OPEN = "open"
 
 
+Cause = tuple[str, str]
+"""A step and a device."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
     """A plan against a rival: its gain, the interval of it, how often it wins.
@@ -258,7 +262,7 @@ class Doubt:
     low: float
     high: float
     wins: float
-    causes: tuple[tuple[str, str], ...]
+    causes: tuple[Cause, ...]
 
     @property
     def is_sure(self) -> bool:
@@ -277,7 +281,7 @@ def interval(
     promise: Promise, objective: Objective, seed: int = 0, machines: GpuKinds | None = None
 ) -> tuple[float, float]:
     """The interval that contains nine of ten draws of the objective's value."""
-    low, high = _ends(draws(promise, objective, _split_error(promise), seed, machines))
+    low, high = ends_of(draws(promise, objective, _split_error(promise), seed, machines))
     nominal, more = promise.chosen.value(objective), _whole_error(promise)
     if not 0 < low <= high or not nominal > 0:
         return low, high
@@ -295,7 +299,7 @@ def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
         for made in (split, rival)
     )
     gains = against / own - 1.0
-    low, high = _ends(gains)
+    low, high = ends_of(gains)
     return Doubt(
         split=split.chosen.name,
         rival=rival.chosen.name,
@@ -307,7 +311,8 @@ def doubt(split: Promise, rival: Promise, objective: Objective) -> Doubt:
     )
 
 
-def _ends(values: Floats) -> tuple[float, float]:
+def ends_of(values: Floats) -> tuple[float, float]:
+    """The ends of the interval that contains nine of ten values."""
     ordered, out = np.sort(values), int(END * len(values))
     return float(ordered[out]), float(ordered[-1 - out])
 
@@ -337,21 +342,25 @@ def splits(promise: Promise) -> bool:
     return any(len(replica.lowered.devices) > 1 or replica.shares for replica in replicas)
 
 
-def _causes(
-    promises: Sequence[Promise], outcomes: Floats, kinds: GpuKinds
-) -> tuple[tuple[str, str], ...]:
+def _causes(promises: Sequence[Promise], outcomes: Floats, kinds: GpuKinds) -> tuple[Cause, ...]:
     """Steps whose errors correlate with the outcome, strongest first; one device of each kind."""
-    influence: dict[tuple[str, int], tuple[float, str]] = {}
+    off: dict[tuple[str, str], Floats] = {}
+    known: set[tuple[str, int]] = set()
     for promise in promises:
         errors = error_draws(promise.setting, kinds=kinds)
         for _, _, _, step in steps_of(promise):
             key = step.name, errors.places[step.device]
-            if step.error > 0 and key not in influence:
-                off = errors.normals(step.name, step.device)
-                influence[key] = abs(_correlation(off, outcomes)), step.device
-    ranked = sorted(influence.items(), key=lambda entry: -entry[1][0])
-    most = ((name, *value) for (name, _), value in ranked[:_MOST_CAUSES])
-    return tuple((name, device) for name, value, device in most if value >= _LEAST_INFLUENCE)
+            if step.error > 0 and key not in known:
+                known.add(key)
+                off[step.name, step.device] = errors.normals(step.name, step.device)
+    return strongest(off, outcomes)
+
+
+def strongest(off: Mapping[tuple[str, str], Floats], outcomes: Floats) -> tuple[Cause, ...]:
+    """Of steps on devices with their errors in every draw, those that decide the outcome most."""
+    influence = {key: abs(_correlation(errors, outcomes)) for key, errors in off.items()}
+    ranked = sorted(influence, key=lambda key: -influence[key])[:_MOST_CAUSES]
+    return tuple(key for key in ranked if influence[key] >= _LEAST_INFLUENCE)
 
 
 def _correlation(first: Floats, second: Floats) -> float:

@@ -19,12 +19,16 @@ from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.fleet_words import verdict_of
 from tessera.driver.fleet.follow_units import DealtRequest, follow_units
 from tessera.driver.fleet.make_fleet import FleetReport, fleet
+from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.options import FleetOptions
 from tessera.driver.fleet.pools import PoolLinks
+from tessera.driver.fleet.rate_bars import FleetDraws
 from tessera.driver.fleet.ways import NO_HAND_OVER, HandOverTime
 from tessera.driver.fleet.workload import PERCENTILES
 from tessera.driver.serve.measures import Slo
 from tessera.ir.options import WrongOption
+from tessera.ir.plan.costs import Costs, Duration
+from tessera.planning.promise.doubt import Standing
 from tessera.report.fleet import fleet_json, fleet_text
 from tests.helpers.command import tessc
 from tests.helpers.share import share
@@ -92,6 +96,56 @@ def test_a_simple_answer_is_taken_where_it_is_as_good(served: FleetReport) -> No
             simple += 1
             assert "do not split" in " ".join(verdict_of(chosen, [plain], chooser))
     assert simple
+
+
+def _with_errors(model: ServedModel, error: float | None) -> ServedModel:
+    """The model with one error bar for all times; None: as they are."""
+
+    def changed(step: ModelStep) -> ModelStep:
+        rows = [
+            replace(row, on_device=tuple(
+                replace(cost, error=error) if isinstance(cost, Duration) else cost
+                for cost in row.on_device
+            ))
+            for row in step.costs.steps
+        ]  # fmt: skip
+        return replace(step, costs=Costs(tuple(rows)))
+
+    parts = (tuple(map(changed, own)) for own in (model.decode, model.prefill))
+    return model if error is None else replace(model, **dict(zip(("decode", "prefill"), parts)))  # noqa: B905
+
+
+def test_rates_have_bars_and_only_the_bar_of_a_ratio_ranks(served: FleetReport) -> None:
+    rows = {row.name: row for row in served.rivals if row.units}
+    widths = []
+    for error in (0.0, 0.1, 0.4):
+        draws = FleetDraws.of(_with_errors(served.model, error), served.offered, served.work)
+        low, high = draws.interval(served.chosen)
+        assert low <= served.chosen.rate * (1 + 1e-9) or error
+        widths.append(high / low - 1)
+        for name, doubt in draws.doubts(served.chosen, served.rivals, None).items():
+            own = [end / served.chosen.rate for end in draws.interval(rows[name])]
+            assert doubt.gain == pytest.approx(rows[name].rate / served.chosen.rate - 1)
+            assert doubt.low <= doubt.high
+            # Both have all steps of some kind of GPU in common: no wider than if nothing cancelled.
+            assert (1 + doubt.high) / (1 + doubt.low) <= own[1] / own[0] * high / low * (1 + 1e-9)
+            if not error:
+                assert doubt.low == pytest.approx(doubt.gain) == doubt.high
+    assert widths[0] == pytest.approx(0.0)
+    assert 0.02 < widths[1] < widths[2] / 2
+    text = fleet_text(served)
+    for name, doubt in served.doubts.items():
+        line = next(line for line in text.splitlines() if line.startswith(f"  {name}: "))
+        told = {Standing.AHEAD: "ahead of", Standing.BEHIND: "behind", Standing.OPEN: "do not tell"}
+        assert told[doubt.standing] in line
+        assert (doubt.standing is Standing.OPEN) == (doubt.low <= 0 <= doubt.high)
+        low, high = served.bars[name]
+        assert f"{low:.4g} to {high:.4g}" in text
+    alone = FleetDraws.of(served.model, served.offered, served.work)
+    one = next(row for row in served.rivals if row.name.startswith("only"))
+    twice = replace(one, rate=2 * one.rate, units=tuple((c, 2 * n) for c, n in one.units))
+    half = alone.doubts(twice, [one], None)[one.name]
+    assert half.low == pytest.approx(-0.5) == half.high, "what two mixes have in common cancels"
 
 
 def test_units_that_are_not_followed_would_not_make_the_best_mix_better(
