@@ -37,7 +37,7 @@ DONE:
 """
 
 
-def trace(buffers: str, kernels: str, steps: str) -> Program:
+def trace(buffers: str, kernels: str, steps: str, header: str = HEADER) -> Program:
     """A program from the three parts of a trace; `//! ` is put before records."""
 
     def records(text: str) -> str:
@@ -45,7 +45,7 @@ def trace(buffers: str, kernels: str, steps: str) -> Program:
         return "".join(f"//! {line}\n" for line in lines)
 
     text = "//! tessera.trace 1\n" + records(buffers)
-    return parse_trace(f"{text}//! module m\n{HEADER}{kernels}{records(steps)}", "trace.ptx")
+    return parse_trace(f"{text}//! module m\n{header}{kernels}{records(steps)}", "trace.ptx")
 
 
 def dependences(program: Program) -> Dependences:
