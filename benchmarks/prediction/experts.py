@@ -30,9 +30,10 @@ from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import read_tables
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.plan.tables import TableKind
+from tessera.ir.program.routing import Routing
 from tessera.planning.prices.device_model import Traffic, launch_ns
 from tessera.planning.prices.estimate_costs import model_duration
-from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM, Routing
+from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM
 from tessera.planning.prices.library_calls import Experts, Grouped, routed
 from tessera.planning.prices.library_launches import USUAL, Habits, call_ns
 from tessera.planning.prices.routed_launches import (

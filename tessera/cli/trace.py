@@ -23,6 +23,8 @@ from tessera.cli.progress import Progress
 from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.ir.architecture import sms_of
 from tessera.ir.choices import Route
+from tessera.ir.options import WrongOption
+from tessera.ir.program.routing import LAWS, Routing, parse_routing
 from tessera.output import Kind, check_apart, check_output
 from tessera.report.diagnostics import safe
 from tessera.report.table import Column, Fit, fitted, table
@@ -130,6 +132,12 @@ _WORDS = {"true": True, "false": False}
     is_flag=True,
     help="With --device meta or hf: leave operators apart that serving engines fuse.",
 )
+@click.option(
+    "--routing",
+    metavar="LAW",
+    help="How tokens choose experts, for durations: uniform, skew:0.5, or rows:12,7,... with the"
+    " rows that each expert had. Without it, plans allow for uniform to skew:0.5.",
+)
 @click.option("--dry-run", is_flag=True, help="Load the model and show what would be captured.")
 @form_option
 @reads_options
@@ -185,6 +193,20 @@ class TraceCommand:
     batch: int = 1
     context: int = 1024
     no_fuse: bool = False
+    routing: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.routing is not None and self.law is None:
+            raise WrongOption(f"{{routing}} is no law by which tokens choose experts: {LAWS}")
+
+    @property
+    def law(self) -> Routing | None:
+        """How tokens choose experts, if that is given."""
+        return None if self.routing is None else parse_routing(self.routing)
+
+    def stated(self, made: Trace) -> Trace:
+        """The trace with how its tokens choose experts."""
+        return replace(made, program=replace(made.program, routing=self.law))
 
     @property
     def is_config(self) -> bool:
@@ -281,7 +303,8 @@ def _trace_on_gpu(messages: Messages, command: TraceCommand) -> str:
     with Progress(messages, f"loading {command.model}") as shown:
         traced = tracing.trace_call(*load_model(place, arguments), options, shown.hear)
     messages.show(traced.diagnostics)
-    names = tracing.write_trace(traced, command.output, data=options.data, suffix=command.suffix)
+    made = command.stated(traced)
+    names = tracing.write_trace(made, command.output, data=options.data, suffix=command.suffix)
     program = traced.program
     lines = [f"captured {_counted(program)}", _roles(program), *_tuned(program)]
     lines += _measured(traced)
@@ -303,7 +326,8 @@ def _trace_no_gpu(messages: Messages, command: TraceCommand) -> str:
         traced = no_gpu_trace.trace_no_gpu(make, options, shown.hear)
     messages.show((*notes, *traced.trace.diagnostics))
     has_data = bool(traced.trace.contents)
-    names = tracing.write_trace(traced.trace, command.output, data=has_data, suffix=command.suffix)
+    made = command.stated(traced.trace)
+    names = tracing.write_trace(made, command.output, data=has_data, suffix=command.suffix)
     program = traced.trace.program
     gpus = ", ".join(gpu.key for gpu in options.gpus)
     lines = [f"compiled {_counted(program)}, for {gpus}", _roles(program)]
@@ -334,7 +358,7 @@ def _trace_shapes(messages: Messages, command: TraceCommand) -> str:
             make, notes = _maker(command)
             traced = meta_trace.trace_fake(make, fused=fused, on_progress=shown.hear)
     messages.show((*notes, *traced.trace.diagnostics))
-    tracing.write_trace(traced.trace, command.output, data=False)
+    tracing.write_trace(command.stated(traced.trace), command.output, data=False)
     program = traced.trace.program
     steps = sum(1 for _ in program.work())
     lines = [f"recorded {traced.trace.nodes.others} operators, written as {steps} steps"]

@@ -44,10 +44,12 @@ from tessera.ir.program.program import (
     Wait,
     WorkHint,
 )
+from tessera.ir.program.routing import Routing
 
 ARCHS = ("sm_70", "sm_80", "sm_90a", "sm_100f")
 SCALARS = [kind for kind in DataType if kind.name not in ("BOOL", "C64", "C128")]
 ARGUMENT_TYPES = [kind for kind in SCALARS if kind.name not in ("E4M3", "E5M2", "F16", "BF16")]
+ROUTINGS = (Routing(), Routing(skew=0.125), Routing(rows=(0, 7, 12)))
 ROLES = [role for role in Role if role is not Role.VARIABLE]
 
 names = st.from_regex(r"[A-Za-z_$][A-Za-z0-9_$.]{0,6}", fullmatch=True)
@@ -339,6 +341,7 @@ def programs(draw: st.DrawFn) -> Program:
         pointer_tables=_tables(draw, declared),
         steps=_steps(draw, modules, shapes_of, declared),
         resident=draw(st.sampled_from([None, "data.npz", "model.safetensors"])),
+        routing=draw(st.sampled_from([None, *ROUTINGS])),
     )
 
 

@@ -35,6 +35,7 @@ from tessera.ir.program.program import (
     ProgramModule,
     Role,
 )
+from tessera.ir.program.routing import LAWS, Routing, parse_routing
 
 _PLAIN_FILE = re.compile(r"[A-Za-z0-9_$][A-Za-z0-9_$.+-]*\.(?:npz|safetensors)")
 _ARCH = re.compile(r"sm_[0-9]+[a-z]?")
@@ -63,6 +64,7 @@ class ProgramBuilder:
         self._notes: Notes = ()
         self._resident: str | None = None
         self._resident_span: Span | None = None
+        self._routing: Routing | None = None
         self._pending_module: ModuleRecord | None = None
         self._has_version = False
         self._version_given = ""
@@ -70,6 +72,7 @@ class ProgramBuilder:
             ("tessera.trace", "version"): self._version,
             ("buffer", "name"): self._buffer_name,
             ("resident", "data"): self._contents,
+            ("routing", "law"): self._law,
             ("module", "arch"): self._arch,
             ("pointers", "words"): self._words,
             **self.steps.readers,
@@ -79,6 +82,7 @@ class ProgramBuilder:
             "tessera.trace": self._take_version,
             "buffer": self._take_buffer,
             "resident": self._take_resident,
+            "routing": self._take_routing,
             "module": self._take_module,
             "pointers": self._take_pointers,
             **self.steps.takers,
@@ -104,6 +108,7 @@ class ProgramBuilder:
             pointer_tables=tuple(self._tables.values()),
             steps=tuple(self.steps.steps),
             resident=self._resident,
+            routing=self._routing,
             notes=self._notes,
             source=self.findings.source,
         )
@@ -319,11 +324,27 @@ class ProgramBuilder:
         self._resident = record.row["data"]
         self._resident_span = self.findings.span(*record.place("data"))
 
+    def _law(self, record: OpenRecord, text: str, at: int) -> Routing:
+        place = (at, at + len(text))
+        if self._routing is not None:
+            self.findings.fail("TSR1110", "the routing of tokens is given twice", place)
+        routing = parse_routing(text)
+        if self._version_given != VERSIONS[2]:
+            hint = f"put `//! tessera.trace {VERSIONS[2]}` first"
+            self.findings.fail("TSR1100", "`routing` is new in version 3", place, hint=hint)
+        if routing is None:
+            message = f"`{text[:80]}` is no law by which tokens choose experts"
+            self.findings.fail("TSR1116", message, place, hint=f"one of {LAWS}")
+        return routing
+
+    def _take_routing(self, record: OpenRecord) -> None:
+        self._routing = record.row["law"]
+
     # --- modules ---------------------------------------------------------------------------
 
     def _arch(self, record: OpenRecord, arch: str, at: int) -> str:
         is_tuned = _TUNED.fullmatch(arch) is not None
-        if not _ARCH.fullmatch(arch) and not (is_tuned and self._version_given == "2"):
+        if not _ARCH.fullmatch(arch) and not (is_tuned and self._version_given in VERSIONS[1:]):
             self.modules.mark_broken(record.row["name"])
             hint = "write it as PTX does: `sm_80`, `sm_90a`"
             self.findings.fail(

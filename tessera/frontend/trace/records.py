@@ -29,6 +29,7 @@ from tessera.ir.program.program import (
     Triple,
     Wait,
 )
+from tessera.ir.program.routing import Routing
 
 MAX_BYTES = 1 << 48
 # The lowest and the highest value of the keys that hold an integer.
@@ -65,6 +66,14 @@ class ResidentRecord:
     """`resident`: the file with the contents of buffers."""
 
     data: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRecord:
+    """`routing`: how tokens choose experts."""
+
+    law: Routing
     span: Span | None = None
 
 
@@ -121,6 +130,7 @@ RECORDS = {
     "tessera.trace": RecordKind(VersionRecord, "version"),
     "buffer": RecordKind(Buffer, "name", "bytes role dtype shape"),
     "resident": RecordKind(ResidentRecord, "", "data"),
+    "routing": RecordKind(RoutingRecord, "", "law"),
     "module": RecordKind(ModuleRecord, "name", "arch", ends_module=True),
     "launch": RecordKind(
         Launch, "kernel", "grid block cluster smem cooperative work args stream", ends_module=True

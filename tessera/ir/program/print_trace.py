@@ -1,9 +1,9 @@
 """A `Program` as the text of a trace: `frontend.trace.read_trace` reads it back to an equal
 program.
 
-Order: version, buffers, resident, modules with their variants, pointer tables, steps. The PTX of
-a module is its text as it was read, so that its lines stay where its author knows them. Keys are
-written in one order and defaults are left out. Module variables have no record: their modules
+Order: version, buffers, resident, routing, modules with their variants, pointer tables, steps. The
+PTX of a module is its text as it was read, so that its lines stay where its author knows them. Keys
+are written in one order and defaults are left out. Module variables have no record: their modules
 declare them.
 """
 
@@ -39,8 +39,9 @@ from tessera.ir.program.program import (
 )
 from tessera.ir.program.scalar_text import scalar_text
 
-# The older version is written if it is enough: the second has code for a number of SMs.
-VERSIONS = ("1", "2")
+# The oldest version that is enough is written: the second has code for a number of SMs, the third a
+# law of routing.
+VERSIONS = ("1", "2", "3")
 
 
 def print_program(program: Program, *, with_notes: bool = True) -> str:
@@ -61,11 +62,14 @@ def _no_notes(notes: Notes) -> str:
 
 def _lines(program: Program, noted: Callable[[Notes], str]) -> Iterator[str]:
     tuned = any(sms_of(v.arch) for module in program.modules for v in module.variants)
-    yield f"//! tessera.trace {VERSIONS[tuned]}{noted(program.notes)}\n"
+    version = VERSIONS[2 if program.routing is not None else tuned]
+    yield f"//! tessera.trace {version}{noted(program.notes)}\n"
     for buffer in program.declared_buffers():
         yield f"//! {_buffer(buffer)}{noted(buffer.notes)}\n"
     if program.resident is not None:
         yield f"//! resident data={program.resident}\n"
+    if program.routing is not None:
+        yield f"//! routing law={program.routing}\n"
     yield from _modules(program.modules, noted)
     for table in program.pointer_tables:
         yield f"//! {_pointer_table(program, table)}\n"

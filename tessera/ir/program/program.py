@@ -25,6 +25,7 @@ from typing import NewType
 
 from tessera.diagnostics import Source, Span
 from tessera.ir.program.data_type import DataType
+from tessera.ir.program.routing import Routing
 from tessera.ir.ptx.syntax import Module as PtxModule
 
 BufferId = NewType("BufferId", int)
@@ -347,7 +348,8 @@ class KnownContents:
 class Program:
     """One trace. A plain PTX file is a program with one module and no steps.
 
-    `resident` is the name of the file with the buffers' contents, beside the trace. `known` are
+    `resident` is the name of the file with the buffers' contents, beside the trace. `routing` is
+    how tokens choose experts, if the trace states it. `known` are
     the contents of weights that an analysis may look up; they are no part of the trace's text.
     `twins` are groups of steps that do the same work, each on a device of its own: whichever of
     them has run, its bytes are there. No trace has twins; `passes.division` makes them. `whole` is
@@ -359,6 +361,7 @@ class Program:
     pointer_tables: tuple[PointerTable, ...] = ()
     steps: tuple[Step, ...] = ()
     resident: str | None = None
+    routing: Routing | None = None
     known: tuple[KnownContents, ...] = ()
     twins: tuple[tuple[LaunchId, ...], ...] = ()
     whole: Program | None = field(default=None, compare=False, repr=False)

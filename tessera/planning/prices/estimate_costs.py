@@ -51,6 +51,7 @@ from tessera.ir.program.program import (
     Work,
     for_arch,
 )
+from tessera.ir.program.routing import Routing
 from tessera.planning.prices.call_shapes import (
     call_shape_of,
     operations_of,
@@ -59,7 +60,7 @@ from tessera.planning.prices.call_shapes import (
 )
 from tessera.planning.prices.count_work import LaunchCounts
 from tessera.planning.prices.device_model import CALIBRATED_ON, launch_ns, resident_ctas
-from tessera.planning.prices.expert_routing import UNEVEN, UNIFORM
+from tessera.planning.prices.expert_routing import UNIFORM, possible_routings
 from tessera.planning.prices.floors import in_order
 from tessera.planning.prices.library_calls import CallShape, Experts, Grouped, Plain, routed
 from tessera.planning.prices.library_launches import call_ns
@@ -80,7 +81,6 @@ _ADDED_NS = 8_000.0
 # Part of the variance that guesses for all GPUs have in common: the least of all pairs of GPUs, in
 # products and attention of the tables.
 _SHARED = 0.3
-_ROUTINGS = (UNIFORM, UNEVEN)  # what requests choose is between these
 _GATHERS = ("embedding", "index", "gather", "select", "take")
 
 
@@ -201,7 +201,11 @@ class _Estimator:
         if not isinstance(work, Launch):
             call, sure = call_shape_of(work, moved.total)
             times, needs = [], StepNeeds()
-            for routing in _ROUTINGS if isinstance(call, Grouped | Experts) else _ROUTINGS[:1]:
+            experts = call.up if isinstance(call, Experts) else call
+            laws: tuple[Routing, ...] = (UNIFORM,)
+            if isinstance(experts, Grouped):
+                laws = possible_routings(self.program.routing, experts.experts)
+            for routing in laws:
                 shape = routed(call, routing)
                 limit = _gathered_bytes(work, shape) if isinstance(work, LibraryCall) else None
                 times.append(call_ns(shape, moved.traffic(gpu, self.persistent, limit), gpu, sms))
@@ -226,7 +230,8 @@ class _Estimator:
         if not counted.sure:
             product = routed_product(self.program, launch, node, counted.shared_bytes)
             if product is not None:
-                works = [visiting_work(*product, routing) for routing in _ROUTINGS]
+                laws = possible_routings(self.program.routing, product[0].experts)
+                works = [visiting_work(*product, routing) for routing in laws]
         times, needs = [], StepNeeds()
         for done in works:
             # A launch moves no more bytes than it requests; data-dependent branches may raise that.

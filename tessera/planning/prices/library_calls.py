@@ -8,7 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, replace
 
-from tessera.planning.prices.expert_routing import UNIFORM, Routing, expected_experts
+from tessera.ir.program.routing import Routing
+from tessera.planning.prices.expert_routing import UNIFORM, expected_experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

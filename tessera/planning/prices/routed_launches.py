@@ -20,7 +20,8 @@ from tessera.ir.graph.graph import Node
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Launch, Program
-from tessera.planning.prices.expert_routing import Routing, expected_experts
+from tessera.ir.program.routing import Routing
+from tessera.planning.prices.expert_routing import expected_experts
 from tessera.planning.prices.library_calls import Grouped
 from tessera.planning.prices.product_launches import launch_work
 

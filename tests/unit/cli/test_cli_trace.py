@@ -143,6 +143,12 @@ def test_all_phases_of_config_files_can_be_asked_for() -> None:
     assert tuple(phase.type.choices) == PHASES
 
 
+def test_a_routing_that_is_no_law_is_refused(tmp_path: Path) -> None:
+    done = tessc("trace", "hf:x.json", "-o", str(tmp_path / "out.ptx"), "--routing", "skew:-1")
+    assert done.code == 2
+    assert "`--routing` is no law" in done.err
+
+
 def test_options_of_kernels_are_refused_for_a_config_file(tmp_path: Path) -> None:
     done = tessc("trace", "hf:x.json", "-o", str(tmp_path / "out.ptx"), "--for", "a100")
     assert done.code == 2

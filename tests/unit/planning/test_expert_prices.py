@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import ceil, prod
 
 import pytest
@@ -12,6 +13,7 @@ from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
+from tessera.ir.program.routing import Routing
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.prices.call_shapes import call_shape_of
@@ -20,7 +22,6 @@ from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.expert_routing import (
     UNEVEN,
     UNIFORM,
-    Routing,
     expected_experts,
     expected_tiles,
     likelihoods,
@@ -31,6 +32,7 @@ from tessera.planning.prices.product_launches import grouped
 from tessera.planning.prices.work_shapes import call_shape
 
 H200 = machine_of("h200").cards[0].gpu
+SKEWED = Routing(skew=1.0)
 SIZES = [(1, 8, 128), (8, 4, 32), (16, 8, 128), (64, 2, 8), (200, 6, 64), (33, 1, 16), (7, 8, 8)]
 
 
@@ -46,7 +48,7 @@ def drawn(tokens: int, chosen: int, experts: int, skew: float, rng: random.Rando
 
 
 @pytest.mark.parametrize(("tokens", "chosen", "experts"), SIZES)
-@pytest.mark.parametrize("routing", [UNIFORM, UNEVEN, Routing(skew=1.0)])
+@pytest.mark.parametrize("routing", [UNIFORM, UNEVEN, SKEWED])
 def test_experts_and_tiles_are_those_of_random_draws(
     tokens: int, chosen: int, experts: int, routing: Routing
 ) -> None:
@@ -60,8 +62,31 @@ def test_experts_and_tiles_are_those_of_random_draws(
         assert expected_tiles(*sizes, height) == pytest.approx(tiles, rel=0.07)
     counted = Routing(counts=tuple(draws[0]))
     assert expected_experts(tokens, chosen, experts, counted) == sum(map(bool, draws[0]))
-    parts = likelihoods(chosen, experts, routing.skew)
+    parts = likelihoods(chosen, experts, routing)
     assert sum(part * count for part, count in parts) == pytest.approx(min(chosen, experts))
+
+
+@pytest.mark.parametrize(("tokens", "chosen", "experts"), SIZES)
+def test_measured_rows_are_a_law_of_choices(tokens: int, chosen: int, experts: int) -> None:
+    """Rows that were counted of many tokens predict the experts that fewer tokens need."""
+    rng = random.Random(3)
+    rows = tuple(drawn(3000, chosen, experts, 1.0, rng))
+    measured, skewed = (
+        expected_experts(tokens, chosen, experts, law) for law in (Routing(rows=rows), SKEWED)
+    )
+    assert measured == pytest.approx(skewed, rel=0.06)
+
+
+def test_a_trace_that_states_its_routing_has_the_narrower_bar() -> None:
+    """A stated law is taken; rows of another number of experts say nothing of these."""
+    sizes = {"tokens": 16, "hidden": 2048, "inner": 768, "chosen": 8, "experts": 128}
+    (unknown,) = durations("h200", **sizes)
+    laws = (Routing(), Routing(skew=0.5), Routing(skew=2.0), Routing(rows=(1, 2, 3)))
+    even, uneven, skewed, other = (durations("h200", routing=law, **sizes)[0] for law in laws)
+    assert even.ns > unknown.ns > uneven.ns > skewed.ns
+    assert unknown.ns == pytest.approx((even.ns * uneven.ns) ** 0.5)
+    assert even.error < unknown.error
+    assert (other.ns, other.error) == (unknown.ns, unknown.error)
 
 
 def test_tiles_hold_the_rows_of_one_expert_each() -> None:
@@ -87,11 +112,12 @@ writes=[y:bf16[{tokens},{hidden}]] attrs={{"tokens": {tokens}, "hidden": {hidden
 """
 
 
-def durations(gpus: str, **sizes: int) -> list[Duration]:
-    return [cost for cost in step_of(gpus, **sizes).on_device if isinstance(cost, Duration)]
+def durations(gpus: str, routing: Routing | None = None, **sizes: int) -> list[Duration]:
+    made = step_of(gpus, routing, **sizes).on_device
+    return [cost for cost in made if isinstance(cost, Duration)]
 
 
-def step_of(gpus: str, **sizes: int) -> StepCosts:
+def step_of(gpus: str, routing: Routing | None = None, **sizes: int) -> StepCosts:
     tokens, hidden, inner = sizes["tokens"], sizes["hidden"], sizes["inner"]
     matrix = 2 * sizes["experts"] * hidden * inner
     text = TRACE.format(
@@ -102,7 +128,7 @@ def step_of(gpus: str, **sizes: int) -> StepCosts:
         up=2 * matrix,
         down=matrix,
     )
-    program = parse_trace(text)
+    program = replace(parse_trace(text), routing=routing)
     graph = AnalysisManager(program).get(Dependences).graph
     (step,) = estimate_costs(program, graph, machine_of(gpus)).steps
     return step
