@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.ptx import outline
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.ptx.print_ptx import print_module
 from tessera.passes.kernel_facts.call_graph import call_reach
@@ -19,7 +21,6 @@ MOST = 13.0
 """Ten times the text may take thirteen times the operations: sorting has a logarithm in it."""
 
 LEAST = 400
-"""All bodies of this many parts are long enough to be verified by a sample (`ptx_body`)."""
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
@@ -80,12 +81,50 @@ def test_reading_is_linear(shape: str) -> None:
         text = SHAPES[shape](size)
 
         def read() -> None:
+            outline.forget()
             with contextlib.suppress(TesseraError):
                 parse_module(text)
 
         return read
 
     assert max(growth(make, LEAST)) < MOST
+
+
+# Texts with which an expression could look at the same characters again and again.
+HOSTILE: dict[str, Callable[[int], str]] = {
+    "comments without an end": in_kernel(lambda i: "/* ", REGISTERS),
+    "stars": repeated(lambda i: "*", ".func f() { /*"),
+    "quotes": in_kernel(lambda i: '"a;', REGISTERS),
+    "blanks": repeated(lambda i: " ", ".func f() {"),
+    "dollars": in_kernel(lambda i: "$", REGISTERS),
+    "digits": in_kernel(lambda i: "9", REGISTERS),
+    "colons": in_kernel(lambda i: "a:", REGISTERS),
+    "places": in_kernel(lambda i: ".loc 1 2 3 ,", REGISTERS),
+    "open braces": repeated(lambda i: "\n{\n", ".func f() {"),
+    "closing lines": repeated(lambda i: "\n}\n", ".func f() {"),
+    "open vectors": in_kernel(lambda i: "mov.b64 x, {%r1,", REGISTERS),
+    "open addresses": repeated(lambda i: ".func f() { x [%r1+4,"),
+    "open functions": repeated(lambda i: f".func f{i}() {{ {{\n"),
+    "functions on one line": repeated(lambda i: f".func f{i}() {{ {{ ret; }} }} ", "", "\n}"),
+    "labels in blocks": repeated(lambda i: f"{{ $L{i}: ret; }}", ".func f() {", "}"),
+    "late declarations": repeated(
+        lambda i: f"mov.b32 %x, 1; .reg .b32 %a{i};", ".func f() { .reg .b32 %x;", "}"
+    ),
+    "wide ranges": repeated(lambda i: f".reg .b32 %a{i}x<99999999>;", ".func f() {", "}"),
+    "blocks in blocks": repeated(lambda i: "{" * 19 + "ret;" + "}" * 19, ".func f() {", "}"),
+}
+
+
+@pytest.mark.parametrize("shape", HOSTILE)
+def test_hostile_text_is_read_in_linear_time(shape: str) -> None:
+    def took(size: int) -> float:
+        text, start = HOSTILE[shape](size), time.process_time()
+        with contextlib.suppress(TesseraError):
+            parse_module(text)
+        return time.process_time() - start
+
+    took(2_000)
+    assert took(16_000) < 20 * took(2_000) + 0.2, "eight times the text"
 
 
 @pytest.mark.parametrize("shape", sorted(set(SHAPES) - {"faults", "syntax faults"}))

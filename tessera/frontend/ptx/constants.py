@@ -5,8 +5,10 @@ Integers are 64 bits wide; decimal floats are f64; `0f` and `0d` give the bits o
 
 from __future__ import annotations
 
+import re
 import struct
 
+from tessera.frontend.ptx.terminals import BLANKS, FLOAT
 from tessera.ir.ptx import syntax as ptx
 
 
@@ -50,8 +52,7 @@ def number_constant(text: str) -> ptx.Integer | ptx.Float:
     # The usual case in tables of numbers; the branches below give the same result.
     if text.isdecimal() and len(text) <= 18 and (text[0] != "0" or text == "0"):
         return ptx.Integer(text, int(text))
-    is_float = "." in text or text[1:2] in ("f", "F", "d", "D")
-    return float_constant(text) if is_float else integer_constant(text)
+    return float_constant(text) if _IS_FLOAT.match(text) else integer_constant(text)
 
 
 class Numbers(dict[str, ptx.Integer | ptx.Float]):
@@ -71,4 +72,5 @@ class Numbers(dict[str, ptx.Integer | ptx.Float]):
         return ptx.InitializerList(tuple(map(self.__getitem__, words)))
 
 
-_BLANKS_AND_BRACES = str.maketrans("", "", " \t\r\n{}")
+_IS_FLOAT = re.compile(rf"-?{FLOAT}")
+_BLANKS_AND_BRACES = str.maketrans("", "", BLANKS + "{}")

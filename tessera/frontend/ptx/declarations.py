@@ -11,7 +11,17 @@ import functools
 import re
 
 from tessera.frontend.ptx.constants import Numbers, integer_constant
-from tessera.frontend.ptx.terminals import BLANK, INTEGER, NAME, NUMBER, NUMBER_LIST, listed
+from tessera.frontend.ptx.terminals import (
+    BLANK,
+    INTEGER,
+    LINKAGE,
+    NAME,
+    NUMBER,
+    NUMBER_LIST,
+    SINK,
+    SPACE,
+    listed,
+)
 from tessera.ir.ptx import syntax as ptx
 
 TYPES = frozenset(
@@ -27,21 +37,21 @@ _ALIGN = rf"\.align[ \t]++{INTEGER}"
 _QUALIFIERS = rf"{BLANK}(?:{_ALIGN}{BLANK})?(?:{_VECTOR}{BLANK})?{_TYPE}"
 _RANGE = rf"{NAME}(?:<{BLANK}{INTEGER}{BLANK}>)?"
 _ARRAY = rf"{NAME}(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
-_REGISTERS = rf"\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
-_MEMORY = rf"\.(?:param|local|shared){_QUALIFIERS}{BLANK}{listed(_ARRAY, ';')}"
+_REGISTERS = rf"(?={SPACE})\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
+_MEMORY = rf"(?={SPACE})\.(?:param|local|shared){_QUALIFIERS}{BLANK}{listed(_ARRAY, ';')}"
 DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?=;)"
 
 # One variable at module scope, with its `;` and its initial number or table of numbers, if any.
 MODULE_VARIABLE = (
-    rf"(?:\.(visible|extern|weak|common)(?![\w$]){BLANK})?\.(global|const|shared)(?![\w$:])"
+    rf"(?:({LINKAGE}){BLANK})?(?={SPACE})\.(global|const|shared)(?![\w$:])"
     rf"{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248])(?![A-Za-z0-9_:]){BLANK})?"
     rf"\.({'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:]){BLANK}({NAME})"
     rf"((?:\[{BLANK}(?:{INTEGER})?{BLANK}\])*+){BLANK}(?:={BLANK}({NUMBER}|{NUMBER_LIST}){BLANK})?;"
 )
-_SIZE = re.compile(r"\[\s*([^]\s]*)\s*\]")
+_SIZE = re.compile(rf"\[{BLANK}({INTEGER})?{BLANK}\]")
 
 _POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
-_PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{_ARRAY}|_)"
+_PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{_ARRAY}|{SINK})"
 PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
 
 _PARTS = re.compile(
@@ -51,7 +61,7 @@ _PARTS = re.compile(
     rf"(?:{BLANK}\.align[ \t]++(?P<pointer_align>{INTEGER}))?{BLANK})?"
 )
 _DECLARATOR = re.compile(
-    rf"(?P<name>{NAME}|_)(?:<{BLANK}(?P<count>{INTEGER}){BLANK}>)?(?P<sizes>(?:\[[^]]*+\])*+)"
+    rf"(?P<name>{NAME}|{SINK})(?:<{BLANK}(?P<count>{INTEGER}){BLANK}>)?(?P<sizes>(?:\[[^]]*+\])*+)"
 )
 _ENTRY = re.compile(_PARAMETER)
 
@@ -90,7 +100,7 @@ def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable
             type=kind,
             name=name,
             at=match.start(),
-            linkage=linkage,
+            linkage=linkage[1:] if linkage else None,
             align=_natural(align) if align else None,
             vector=int(vector) if vector else None,
             dimensions=_dimensions(sizes) if sizes else (),

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx.body import TextBody, body_end
+from tessera.frontend.ptx.body import BodyReader
 from tessera.frontend.ptx.constants import Numbers, integer_constant
 from tessera.frontend.ptx.declarations import (
     MODULE_VARIABLE,
@@ -23,37 +23,50 @@ from tessera.frontend.ptx.declarations import (
     module_variable,
 )
 from tessera.frontend.ptx.statement_runs import RunSplitter
-from tessera.frontend.ptx.terminals import BLANK, GAP, INTEGER, NAME
+from tessera.frontend.ptx.terminals import (
+    BLANK,
+    COMMENT,
+    GAP,
+    INTEGER,
+    LINKAGE,
+    NAME,
+    STRING,
+    TERMINALS,
+)
 from tessera.ir.ptx import syntax as ptx
 
 ReadItems = Callable[[int, int], "Sequence[ptx.Item] | None"]
 
 _HEADER = re.compile(
-    rf"{GAP}\.version[ \t]+([0-9]{{1,9}})\.([0-9]{{1,9}})(?![\w.$])"
-    rf"{GAP}(\.target){BLANK}({NAME}(?:{BLANK},{BLANK}{NAME})*+)"
+    rf"{GAP}(?={TERMINALS['VERSION']})\.version[ \t]+([0-9]{{1,9}})\.([0-9]{{1,9}})(?![\w.$])"
+    rf"{GAP}{TERMINALS['TARGET']}{BLANK}({NAME}(?:{BLANK},{BLANK}{NAME})*+)"
     rf"(?:{GAP}\.address_size{BLANK}(32|64)(?![\w.$]))?",
     re.ASCII,
 )
 _GAP = re.compile(GAP)
 _FILE = re.compile(
-    rf'\.file{BLANK}({INTEGER}){BLANK}"([^"\n]*+)"'
+    rf"{TERMINALS['FILE']}{BLANK}({INTEGER}){BLANK}({STRING})"
     rf"(?:{BLANK},{BLANK}({INTEGER}){BLANK},{BLANK}({INTEGER}))?(?!{BLANK},)"
 )
-_SECTION = re.compile(r"\.section\s+\.?[\w$.]+\s*\{[^{}]*+\}")
+_SECTION = re.compile(TERMINALS["SECTION"])
+_NAME = re.compile(NAME)
+_INTEGER = re.compile(INTEGER)
 _DIRECTIVES = (
     r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank)"
     rf"(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
     r"|\.(?:noreturn|explicitcluster|blocksareclusters)(?![\w$:])"
 )
 _FUNCTION = re.compile(
-    rf"(?:\.(visible|extern|weak|common)(?![\w$]){BLANK})?"
-    rf"\.(?:(entry)(?![\w$])|func(?![\w$])(?:{BLANK}({PARAMETER_LIST}))?){BLANK}({NAME}){BLANK}"
+    rf"(?:({LINKAGE}){BLANK})?"
+    rf"(?:({TERMINALS['ENTRY']})|{TERMINALS['FUNC']}(?:{BLANK}({PARAMETER_LIST}))?)"
+    rf"{BLANK}({NAME}){BLANK}"
     rf"({PARAMETER_LIST}|\({BLANK}\))?((?:{GAP}(?:{_DIRECTIVES}))*+){GAP}([{{;])"
 )
 _VARIABLE = re.compile(MODULE_VARIABLE)
 _DIRECTIVE = re.compile(rf"\.([a-z]++){BLANK}([^./]*+)")
-_COMMENT = re.compile(r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/")
-_LANDMARK = re.compile(r'[;{}]|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*+"|#[^\n]*+')
+_COMMENT = re.compile(COMMENT)
+# A comment without an end takes the rest of the text: nothing has to look for its end again.
+_LANDMARK = re.compile(rf"[;{{}}]|{COMMENT}|/\*(?s:.*)|{STRING}|#[^\n]*+")
 
 
 def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) -> ptx.Module | None:
@@ -62,13 +75,13 @@ def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) ->
     header = _HEADER.match(text)
     if header is None:
         return None
-    major, minor, _, targets, address_size = header.groups()
+    major, minor, targets, address_size = header.groups()
     items = _Scanner(source.text, splitter, read_items).items(header.end())
     if items is None:
         return None
     return ptx.Module(
         version=(int(major), int(minor)),
-        target=tuple(map(str.strip, targets.split(","))),
+        target=tuple(_NAME.findall(targets)),
         address_size=int(address_size) if address_size else None,
         items=tuple(items),
         source=source,
@@ -78,7 +91,7 @@ def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) ->
 class _Scanner:
     def __init__(self, text: str, splitter: RunSplitter, read_items: ReadItems) -> None:
         self.text = text
-        self.splitter = splitter
+        self.bodies = BodyReader(text, splitter)
         self.read_items = read_items
         self.numbers = Numbers()
         self.taken: list[ptx.Item] = []
@@ -116,7 +129,7 @@ class _Scanner:
             self.taken.append(
                 ptx.SourceFile(
                     _natural(index),
-                    name,
+                    name[1:-1],
                     _natural(timestamp) if timestamp else None,
                     _natural(size) if size else None,
                     at,
@@ -133,14 +146,14 @@ class _Scanner:
         linkage, entry, returns, name, parameters, directives, after = head.groups()
         body, end = None, head.end()
         if after == "{":
-            ends = body_end(self.text, end)
-            if ends is None:
+            taken = self.bodies.read(end)
+            if taken is None:
                 return None
-            body, end = TextBody(self.text, end, ends[0], self.splitter), ends[1] + 1
+            body, end = taken
         function = ptx.Function(
             is_entry=entry is not None,
             name=name,
-            linkage=linkage,
+            linkage=linkage[1:] if linkage else None,
             returns=declare_parameters(returns, head.start(3)) if returns else (),
             parameters=declare_parameters(parameters, head.start(5)) if parameters else (),
             has_parameter_list=parameters is not None,
@@ -155,9 +168,7 @@ class _Scanner:
 
 def _directives(text: str) -> tuple[ptx.Directive, ...]:
     return tuple(
-        ptx.Directive(name, tuple(integer_constant(v.strip()) for v in values.split(",")))
-        if values.strip()
-        else ptx.Directive(name)
+        ptx.Directive(name, tuple(map(integer_constant, _INTEGER.findall(values))))
         for name, values in _DIRECTIVE.findall(_COMMENT.sub(" ", text))
     )
 

@@ -20,12 +20,23 @@ from typing import Any
 
 from tessera.frontend.ptx.constants import integer_constant, number_constant
 from tessera.frontend.ptx.declarations import DECLARATION, declare
-from tessera.frontend.ptx.terminals import BLANK, GAP, INTEGER, MODIFIER, NAME, NUMBER, listed
+from tessera.frontend.ptx.terminals import (
+    BLANK,
+    GAP,
+    INTEGER,
+    MODIFIER,
+    NAME,
+    NUMBER,
+    SINK,
+    STRING,
+    TERMINALS,
+    listed,
+)
 from tessera.ir.ptx import syntax as ptx
 
 RUN_LENGTH = 400
 
-REFERENCE = rf"(?:{NAME}|_)(?:{MODIFIER})?"
+REFERENCE = rf"(?:{NAME}|{SINK})(?:{MODIFIER})?"
 ATOM = rf"(?:{REFERENCE}|{NUMBER})"
 ATOMS = listed(ATOM, r"})")
 VECTOR = rf"\{{{BLANK}{ATOMS}\}}"
@@ -42,31 +53,36 @@ INLINED = (
     rf",{SPACES}*+function_name{SPACES}++{NAME}(?:{SPACES}*+\+{SPACES}*+{INTEGER})?"
     rf"{SPACES}*+,{SPACES}*+inlined_at{SPACES}++{TRIPLE}"
 )
-LOCATION = rf"\.loc{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
-STRING = r'"[^"\n]*+"'
-PRAGMA = rf"\.pragma{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
+LOCATION = rf"{TERMINALS['LOC']}{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
+PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 # `name: .callprototype` and its like are statements of their own.
-LABEL = rf"{NAME}{BLANK}:(?!{GAP}\.(?:callprototype|branchtargets|calltargets)\b)"
+LABEL = rf"{NAME}{BLANK}:(?!{GAP}(?:\.callprototype\b|{TERMINALS['TARGET_LIST']}))"
+
+
+def _instruction(capture: str) -> str:
+    guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
+    opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
+    return rf"{guard}{opcode}{BLANK}({capture}(?:{OPERANDS})?);"
 
 
 def _statement(capture: str) -> str:
-    guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
-    opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
-    operands = rf"{BLANK}({capture}(?:{OPERANDS})?);"
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
     declaration = rf"({capture}{DECLARATION}){BLANK};"
     pragma = rf"({capture}{PRAGMA}){BLANK};"
-    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration}|{pragma})"
+    instruction = _instruction(capture)
+    return rf"{GAP}(?:{label}|{instruction}|{location}|{declaration}|{pragma})"
 
 
 ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
 STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
 """One statement with its parts, or a brace (the last group)."""
-_STRING = re.compile(r'"([^"\n]*+)"')
+INSTRUCTION = re.compile(_instruction("?:"))
+_STRING = re.compile(STRING)
 _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
+_NAME = re.compile(NAME)
 
 
 def _location(text: str) -> Callable[[int], ptx.Location]:
@@ -114,20 +130,15 @@ class RunSplitter:
         self._operands = _BuiltOnDemand(self._operand)
         self._lists = _BuiltOnDemand(self._operand_list)
 
-    def split(
-        self, text: str, base: int, start: int = 0, end: int | None = None
-    ) -> list[ptx.Statement]:
-        """The statements of a run that starts at offset `base` of its source.
-
-        With `start` and `end`, only those of that part of the text, which may hold blocks.
-        """
+    def split(self, text: str, base: int) -> list[ptx.Statement]:
+        """The statements of a text that starts at offset `base` of its source, blocks included."""
         statements: list[ptx.Statement] = []
         append = statements.append
         opcodes, guards, lists = self._opcodes, self._guards, self._lists
         locations = self._locations
         instruction = ptx.Instruction
         outer: list[tuple[list[ptx.Statement], int]] = []
-        for match in STATEMENT.finditer(text, start, len(text) if end is None else end):
+        for match in iter(STATEMENT.scanner(text).match, None):  # type: ignore[attr-defined]
             label, guard, opcode, operands, location, declaration, pragma, brace = match.groups()
             if guard is not None:
                 at = base + match.start(2)
@@ -136,13 +147,13 @@ class RunSplitter:
                 at = base + match.start(3)
                 append(instruction(None, opcodes[opcode], lists[operands], at))
             elif label is not None:
-                append(ptx.LabelStatement(label[:-1].rstrip(), base + match.start(1)))
+                append(ptx.LabelStatement(_name_in(label), base + match.start(1)))
             elif declaration is not None:
                 statements += declare(declaration, base + match.start(6))
             elif location is not None:
                 append(locations[location](base + match.start(5)))
             elif pragma is not None:
-                strings = tuple(_STRING.findall(pragma))
+                strings = tuple(string[1:-1] for string in _STRING.findall(pragma))
                 append(ptx.Pragma(strings, base + match.start(7)))
             elif brace == "{":
                 outer.append((statements, base + match.start(8)))
@@ -172,9 +183,9 @@ class RunSplitter:
             case "(":
                 return ptx.Group(self._atoms(text))
             case "!":
-                return ptx.Not(ptx.Name(text[1:].strip()))
+                return ptx.Not(ptx.Name(_name_in(text)))
         if "|" in text:
-            first, second = (_reference(part.strip()) for part in text.split("|"))
+            first, second = map(_reference, _ATOM.findall(text))
             return ptx.Pair(first, second)
         return _atom(text)
 
@@ -183,16 +194,21 @@ class RunSplitter:
 
     def _address_parts(self, text: str) -> tuple[ptx.Operand, ...]:
         head, comma, rest = text[1:-1].partition(",")
-        base, plus, displacement = head.partition("+")
-        first: ptx.Operand = self._operands[base.strip()]
-        if plus:
-            first = ptx.Offset(ptx.Name(base.strip()), integer_constant(displacement.strip()))
+        base, *displacement = _ATOM.findall(head)
+        first: ptx.Operand = self._operands[base]
+        if displacement:
+            first = ptx.Offset(ptx.Name(base), integer_constant(displacement[0]))
         return (first, *self._operand_list(rest)) if comma else (first,)
 
 
+def _name_in(text: str) -> str:
+    name = _NAME.search(text)
+    assert name is not None
+    return name[0]
+
+
 def _guard(text: str) -> ptx.Guard:
-    name = text[1:].lstrip()
-    return ptx.Guard(name.lstrip("!").lstrip(), name.startswith("!"))
+    return ptx.Guard(_name_in(text), "!" in text)
 
 
 def _opcode(text: str) -> ptx.Opcode:

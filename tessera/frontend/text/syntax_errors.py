@@ -30,7 +30,10 @@ WHOLE_STATEMENTS = {"RUN", "PARAMETER_LIST", "NUMBER_LIST"}  # of these, the fir
 
 # What the grammar's terminals are called in a sentence.
 _TOP_LEVEL = re.compile(r"^[ \t]*\.(?:visible|extern|weak|common|entry|func)\b", re.M)
-_STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+\*/|"[^"\n]*"')
+# A comment without an end takes the rest of the text, so that nothing looks for its end again.
+_STATEMENT_END = re.compile(r'[;{}]|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|"[^"\n]*"')
+MAX_FAULTS = 1000
+"""The most faults that are looked at; those on a line that has one already are not reported."""
 _STARTS = ("RUN", "RBRACE", "ENTRY", "FILE")
 
 
@@ -41,13 +44,16 @@ class Recovery:
         self.source = source
         self.diagnostics: list[Diagnostic] = []
         self._last = -1
+        self._faults = 0
 
     def resume(self, fault: UnexpectedInput) -> bool:
         """Report a fault; true if parsing can continue after it."""
         position = self._position(fault)
         self._add(self._diagnose(fault, position))
+        self._faults += 1
         at_end = position >= len(self.source.text.rstrip())
-        if at_end or len(self.diagnostics) >= MAX_ERRORS or _in_header(fault):
+        enough = len(self.diagnostics) >= MAX_ERRORS or self._faults >= MAX_FAULTS
+        if at_end or enough or _in_header(fault):
             return False
         return self._skip(fault, position)
 
@@ -289,11 +295,11 @@ def _name_as_value(fault: UnexpectedInput) -> str | None:
 def _head_of_function(fault: UnexpectedInput) -> list[object] | None:
     """The values read so far of the head of a function, if the fault is in one."""
     values = fault.interactive_parser.parser_state.value_stack
-    kinds = [value.type if isinstance(value, Token) else "" for value in values]
-    for index in range(len(kinds) - 1, -1, -1):
-        if kinds[index] in ("LBRACE", "SPACE"):
+    for index in range(len(values) - 1, -1, -1):
+        kind = values[index].type if isinstance(values[index], Token) else ""
+        if kind in ("LBRACE", "SPACE"):
             return None
-        if kinds[index] in ("ENTRY", "FUNC"):
+        if kind in ("ENTRY", "FUNC"):
             pending = values[index + 1 :]
             for value in pending:
                 if isinstance(value, Tree):

@@ -4,21 +4,39 @@ The reader of PTX checks that a body is well formed, and leaves it as text. `Fun
 an empty slot: the first access builds the body with `UnreadBody.build()` and keeps it. Equality,
 printing and `dataclasses.replace` access it in the same way, so the difference is invisible.
 
-A verifier need not look at every instruction: `UnreadBody.sample()` gives it instructions that
-represent all others.
+A verifier need not look at every instruction: `UnreadBody.take_outline()` gives it one text for all
+instructions that differ only in registers of one type and in numbers.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 # Statements of `syntax`, which stands above this file.
 Statements = tuple[Any, ...]
 Defined = TypeVar("Defined")
 
+Rename = Callable[[str], str]
+
 _ONE_AT_A_TIME = threading.RLock()
+
+
+@dataclass(frozen=True, slots=True)
+class BodyOutline:
+    """What there is to verify of a well-formed body or block.
+
+    Declarations stand in front of everything else. A statement is an instruction in which tokens
+    (`ir.verify_ptx.names.kind_token`) stand for registers of the body; each text is there once, and
+    so is each block.
+    """
+
+    declarations: Statements
+    labels: tuple[str, ...]
+    statements: frozenset[str]
+    blocks: tuple[BodyOutline, ...]
 
 
 class UnreadBody(Protocol):
@@ -27,12 +45,14 @@ class UnreadBody(Protocol):
     def build(self) -> Statements:
         """Every statement of the body."""
 
-    def sample(self) -> Statements | None:
-        """Statements that represent all others, or None if every statement must be checked.
+    def take_outline(self) -> BodyOutline | None:
+        """What there is to verify, or None if every statement must be checked; given only once."""
 
-        These are all declarations and labels, and the first of the instructions that differ only in
-        the numbers of registers of one range, or in the label that they branch to.
-        """
+    def instruction(self, text: str) -> Any:
+        """The instruction that a text of the outline stands for."""
+
+    def rename(self, text: str, rename: Rename) -> str:
+        """A text of the outline with every name replaced, except for tokens of types."""
 
 
 class WithUnreadBody:

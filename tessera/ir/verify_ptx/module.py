@@ -25,6 +25,8 @@ from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
 from tessera.ir.ptx.locate import name_span, operand_span
+from tessera.ir.ptx.unread import BodyOutline, UnreadBody
+from tessera.ir.verify_ptx.accept_outline import accepts
 from tessera.ir.verify_ptx.declarations import (
     FUNCTION_DIRECTIVES,
     call_faults,
@@ -177,21 +179,27 @@ class _Verifier:
             self.declare(outer, variable, "entry" if function.is_entry else "func")
             if not function.is_entry and variable.space == "param":
                 outer.kinds[variable.name] = "=param:in"
-        sample = None if function.unread is None else function.unread.sample()
-        if sample is None or not self.is_clean(sample, outer):
+        unread = function.unread
+        outline = None if unread is None else unread.take_outline()
+        if unread is None or outline is None or not self.is_clean(unread, outline, outer):
             self.block(function.body or (), outer)
 
-    def is_clean(self, sample: tuple[ptx.Statement, ...], outer: NameScope) -> bool:
-        """Whether the sampled statements of an unread body have no faults."""
-        trial = copy.copy(self)  # what is found good stays good for the next function
+    def is_clean(self, unread: UnreadBody, outline: BodyOutline, outer: NameScope) -> bool:
+        """Whether an unread body has no faults, by its outline."""
+        trial = copy.copy(self)
         trial.diagnostics, trial.scopes = [], []
-        trial.unknown_opcodes = set(self.unknown_opcodes)
-        with contextlib.suppress(_EnoughFound):
-            trial.block(sample, copy.deepcopy(outer))
-        if trial.diagnostics:
-            for known in (self.good, self.known, self.kinds, self.good_opcodes):
-                known.clear()
-        return not trial.diagnostics
+        trial.good, trial.known, trial.kinds = set(), {}, {}
+        scope = outer.copy()
+        # A parameter that is called like a register of a range hides it.
+        return accepts(trial, unread, outline, scope) and not any(map(scope.ranged, outer.names))
+
+    def declared_kind(self, name: str) -> str | None:
+        """The word for a name in scope that something declares."""
+        for scope in reversed(self.scopes):
+            kind = scope.kind(name)
+            if kind is not None:
+                return kind
+        return self.globals.kinds.get(name)
 
     def check_prototype(self, function: ptx.Function) -> None:
         """Check a function against an earlier declaration of its name."""
@@ -334,11 +342,7 @@ class _Verifier:
 
     def kind(self, name: str) -> str | None:
         """The word for a name in scope; None if it is not declared."""
-        for scope in reversed(self.scopes):
-            kind = scope.kind(name)
-            if kind is not None:
-                return kind
-        return self.globals.kinds.get(name) or special_kind(name)
+        return self.declared_kind(name) or special_kind(name)
 
     def lookup(self, name: str) -> int | None:
         for scope in reversed(self.scopes):

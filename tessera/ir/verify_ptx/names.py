@@ -7,6 +7,7 @@ or all invalid, so each combination is checked once.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 from tessera.ir.opcodes import special_register
@@ -15,6 +16,8 @@ from tessera.ir.ptx.constants import WARP_SIZE_NAME, integer_value
 
 _COMPONENTS = frozenset("xyzwrgba")
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
+READS_VALUES: frozenset[str] = frozenset()
+"""Opcodes with rules about the values of constants; for all others, a number is like any other."""
 LABEL = ":"
 FUNCTION = "()"
 _DIGITS = "0123456789"
@@ -42,6 +45,21 @@ def special_kind(name: str) -> str | None:
         return None
     vector = "v4." if register.components else ""
     return f"%{vector}{register.type}:{name}"
+
+
+# --- tokens --------------------------------------------------------------------------------
+
+TOKEN = "%0"
+"""How tokens begin: names that stand for any name of a kind. No compiler makes such names."""
+KIND_OF_TOKEN: dict[str, str] = {}
+
+
+@functools.cache
+def kind_token(kind: str) -> str:
+    """The token for a word: a name that a verdict can be remembered by."""
+    token = f"{TOKEN}{kind}" if kind.isalnum() else f"{TOKEN}_{len(KIND_OF_TOKEN)}"
+    KIND_OF_TOKEN[token] = kind
+    return token
 
 
 def operand_word(operand: ptx.Operand, kinds: Mapping[str, str]) -> str:
@@ -107,12 +125,19 @@ class NameScope:
         self.ranges: dict[str, tuple[int, int, str]] = {}
         self.labels: dict[str, int] = {}
 
+    def copy(self) -> NameScope:
+        """A scope that can be added to."""
+        scope = NameScope()
+        scope.names, scope.kinds = dict(self.names), dict(self.kinds)
+        scope.ranges, scope.labels = dict(self.ranges), dict(self.labels)
+        return scope
+
     def declared(self, name: str) -> int | None:
         """The position of a name's declaration in this block, or None."""
         place = self.names.get(name)
         if place is not None or not self.ranges:
             return place
-        span = self._range(name)
+        span = self.ranged(name)
         return None if span is None else span[1]
 
     def kind(self, name: str) -> str | None:
@@ -120,7 +145,7 @@ class NameScope:
         kind = self.kinds.get(name)
         if kind is not None:
             return kind
-        if self.ranges and (span := self._range(name)) is not None:
+        if self.ranges and (span := self.ranged(name)) is not None:
             return span[2]
         return LABEL if name in self.labels else None
 
@@ -132,7 +157,8 @@ class NameScope:
         else:
             self.ranges[variable.name] = (variable.count, variable.at, kind)
 
-    def _range(self, name: str) -> tuple[int, int, str] | None:
+    def ranged(self, name: str) -> tuple[int, int, str] | None:
+        """The count, the position and the kind of the range that a name belongs to."""
         for end in range(len(name.rstrip(_DIGITS)), len(name)):  # `%r1<20>` declares `%r10` too
             span = self.ranges.get(name[:end])
             if span is not None and len(name) - end <= 10 and int(name[end:]) < span[0]:

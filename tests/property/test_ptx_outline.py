@@ -1,4 +1,4 @@
-"""A body that is verified by a sample gives the findings that all of its statements give."""
+"""A body that is verified by its outline gives the findings that all of its statements give."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from tessera.diagnostics import Diagnostic, Source, TesseraError
-from tessera.frontend.ptx import body as ptx_body
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.verify_ptx.module import verify_module
@@ -18,11 +17,6 @@ from tests.helpers.corpus import extracted, manifest
 Change = Callable[[list[str], random.Random], None]
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n"
 REGISTERS = ".reg .pred %p<4>;\n.reg .b32 %r<9>;\n.reg .f32 %f<9>;\n"
-
-
-@pytest.fixture(autouse=True)
-def every_body_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptx_body, "MIN_SAMPLED", 0)
 
 
 def findings(text: str, *, read_all: bool) -> list[tuple[object, ...]] | str:
@@ -119,22 +113,93 @@ def test_changed_files_give_the_findings_of_all_their_statements() -> None:
         REGISTERS + "L: { M: { bra L; bra M; bra N; } N: ret; }\n",
     ],
 )
-def test_what_a_sample_must_not_hide(body: str) -> None:
+def test_what_an_outline_must_not_hide(body: str) -> None:
     text = f"{HEAD}{body}}}\n"
     assert findings(text, read_all=False) == findings(text, read_all=True)
 
 
-def test_a_sample_is_small_and_holds_what_stands_for_all() -> None:
+# Statements and pieces of statements, of which random bodies are made.
+PIECES = [
+    ".reg .b32 %r<9>;",
+    ".reg .f32 %f<5>;",
+    ".reg .pred %p<3>;",
+    ".reg .b32 %x;",
+    ".reg .f32 %r2;",
+    ".reg .b32 r<4>;",
+    ".local .b8 a[4];",
+    ".param .b32 q;",
+    "{",
+    "}",
+    "{ .reg .b32 %r3; mov.b32 %r3, %r1; }",
+    "A:",
+    "B:",
+    "$L1:",
+    "$L2 :",
+    "bra A;",
+    "@%p1 bra $L1;",
+    "@!%p2 bra $L2;",
+    "bra.uni B;",
+    "mov.b32 %r1, 5;",
+    "mov.b32 %r8, %r1;",
+    "mov.b32 %r9, %r1;",
+    "mov.b32 %x, r3;",
+    "mov.b32 r1, 0x7f;",
+    "add.f32 %f1, %f2, 0f3F800000;",
+    "add.f32 %f1, %f2, %r1;",
+    "ret;",
+    ";",
+    "ld.param.u32 %r1, [q];",
+    "ld.local.u32 %r1, [a+4];",
+    "mov.u32 %r1, %tid.x;",
+    "mov.u32 %r1, %tid",
+    ";",
+    ", ",
+    "%r4",
+    ".loc 1 2 3",
+    ".loc 1 2 3, function_name f, inlined_at 1 2 3",
+    "// } ;\n",
+    "/* ; */",
+    '# 1 "x"\n',
+    '.pragma "nounroll";',
+    '.pragma "a;b";',
+    "mov.b32 %0b32, 1;",
+    "bar.sync 16;",
+    "bar.sync 0;",
+    "add.s32 %r1, %r2, -7;",
+]
+
+
+def test_random_bodies_are_read_and_judged_as_the_token_grammar_does() -> None:
+    chance = random.Random(3)
+    read = clean = 0
+    for _ in range(400):
+        body = " ".join(chance.choices(PIECES, k=chance.randrange(1, 12)))
+        text = f"{HEAD}{REGISTERS if chance.random() < 0.7 else ''}{body}\n}}\n"
+        fast, slow = (_judged(text, with_runs=runs) for runs in (True, False))
+        assert fast == slow, text
+        read += fast is not None
+        clean += fast is not None and not fast[1]
+    assert read > 60
+    assert clean > 20
+
+
+def _judged(text: str, *, with_runs: bool) -> tuple[ptx.Module, list[tuple[object, ...]]] | None:
+    try:
+        module = parse_source(Source("t.ptx", text), with_runs=with_runs)
+    except TesseraError:
+        return None
+    return module, [_told(one) for one in verify_module(module)]
+
+
+def test_an_outline_is_small_and_stands_for_all() -> None:
     lines = "".join(f"add.s32 %r{i % 8}, %r{i % 7}, {i % 3};\n" for i in range(3_000))
     module = parse_source(Source("t.ptx", f"{HEAD}{REGISTERS}{lines}ret;\n}}\n"))
     kernel = next(module.kernels())
     assert kernel.unread is not None
-    sample = kernel.unread.sample()
-    assert sample is not None
-    assert [str(s.opcode) for s in sample if isinstance(s, ptx.Instruction)] == ["add.s32"] * 3 + [
-        "ret"
-    ]
-    assert not verify_module(module)
+    outline = kernel.unread.take_outline()
+    assert outline is not None
+    assert len(outline.statements) == 2
+    assert not verify_module(parse_source(Source("t.ptx", module.source.text)))  # type: ignore[union-attr]
     assert kernel.unread is not None, "nobody asked for the body"
     assert len(kernel.body or ()) == 3 + 3_000 + 1
     assert kernel.unread is None

@@ -1,0 +1,381 @@
+"""Outlines of bodies: every distinct statement once, in canonical text.
+
+In: the text of a body. Out: a `BodyOutline` (`ir.ptx.unread`), or None if something is unusual. A
+register that the body declares becomes the token of its type, an integer `0`, comments and `.loc`
+lines nothing. All of that is done to the whole text at once, by a few passes of C code, so what is
+looked at statement by statement are the few hundred texts that are left, most of which earlier
+bodies had too. Equal texts have equal verdicts: syntax and rules depend on the types of registers,
+not on their numbers, and on what kind of number stands somewhere, not on its value (opcodes for
+which that is not so keep their numbers, `READS_VALUES`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+
+from tessera.frontend.ptx.declarations import DECLARATION, declare
+from tessera.frontend.ptx.statement_runs import INSTRUCTION, LOCATION, PRAGMA
+from tessera.frontend.ptx.terminals import (
+    BLANK,
+    BLANKS,
+    COMMENT,
+    FLOAT,
+    INTEGER,
+    NAME,
+    NAME_CHARACTERS,
+    STRING,
+    TERMINALS,
+)
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.unread import BodyOutline
+from tessera.ir.verify_ptx.names import LABEL, READS_VALUES, TOKEN, kind_token, variable_kind
+
+MAX_OUTLINED = 20
+"""Bodies nested deeper than this have no outline."""
+
+MAX_LATE = 100
+"""The most declarations and pragmas behind instructions: each is looked for in the text."""
+
+MANY = 100_000
+"""Remembered texts are forgotten when there are more."""
+
+_DIGITS = "0123456789"
+_NUMBERED: dict[str, list[str]] = {}
+_MARK = "\0"
+_LABEL_MARK = "\1"
+"""Statements that nothing has to check, the second of them a label; no PTX has these characters."""
+_LABEL_TOKEN = kind_token(LABEL)
+
+_APART = "%_0"
+"""How registers of blocks begin while those outside become tokens."""
+
+_COMMENT = re.compile(COMMENT)
+_COMMENT_OR_STRING = re.compile(rf"{COMMENT}|{STRING}")
+_TELLING = re.compile(r'"[^"\n]*?[^\w \n"-][^"\n]*"')
+"""A string with a character by which statements are split or recognised."""
+_LOC = re.sub(r"\\(.)", r"\1", TERMINALS["LOC"])
+_LOCATION = re.compile(rf"{LOCATION}(?:[ \t]*+//[^\n]*+)?")
+_DECLARATION = re.compile(rf"{BLANK}({DECLARATION}){BLANK};")
+_REGISTER = re.compile(rf"(%[{NAME_CHARACTERS}]++)")
+_SIGILED = re.compile(rf"([$%][{NAME_CHARACTERS}]++)")
+_DOLLAR_LABEL = re.compile(rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:)")
+_BRACE_OR_REGISTERS = re.compile(r"[{}]|\.reg(?![\w$:.])[^;]*+;")
+_NUMBER = re.compile(rf"([0-9](?<![{NAME_CHARACTERS}.%:][0-9])[{NAME_CHARACTERS}.]*+)")
+_BEFORE_BRACE = re.compile(rf":(?={BLANK}[{{}}])")
+"""The end of a label in front of a brace; with a mark after it, the label is a piece of its own."""
+_AFTER_SEMICOLON = re.compile(rf";{BLANK}[{{}}]")
+_STATEMENT_BRACES = re.compile(rf";(?:{BLANK}[{{}}])++")
+_AFTER_COLON = re.compile(rf":{BLANK}[{{}}]")
+_DECLARES = re.compile(rf"[;{{]{BLANK}\.")
+_LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
+_PRAGMA = re.compile(PRAGMA)
+_INTEGER, _FLOAT = re.compile(INTEGER), re.compile(FLOAT)
+_READS_VALUES = re.compile(
+    rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?(?:{'|'.join(sorted(READS_VALUES))})(?![{NAME_CHARACTERS}])"
+)
+
+_WELL_FORMED: set[str] = set()  # kept from module to module, as is the next
+_KINDS_OF_NUMBERS: dict[str, str] = {}
+
+
+def forget() -> None:
+    """Forget what other modules have left here; measurements of one module begin with this."""
+    _WELL_FORMED.clear()
+    _KINDS_OF_NUMBERS.clear()
+    _declare.cache_clear()
+
+
+# --- the whole text ------------------------------------------------------------------------
+
+
+def outline_body(text: str) -> BodyOutline | None:
+    """The outline of a body, or None if something in it is unusual."""
+    if _MARK in text or _LABEL_MARK in text or ('"' in text and _TELLING.search(text)):
+        return None
+    if _LOC in text:
+        text = _LOCATION.sub(f"{_MARK};", text)
+    if "/" in text:
+        if text.rfind("/*") > text.rfind("*/"):
+            return None  # a comment without an end, which each `/*` would look for
+        text = _COMMENT_OR_STRING.sub(_drop, text) if '"' in text else _COMMENT.sub(" ", text)
+    declarations, start = _leading(text)
+    registers = _Registers(declarations, len(text))
+    text = text[start:]
+    if "{" in text and _has_blocks(text):
+        text = _set_apart(_BEFORE_BRACE.sub(f":{_MARK};", f"{_MARK};{text}"))
+    labels = _DOLLAR_LABEL.findall(text) if "$" in text else []
+    if labels and not set(labels) & {variable.name for variable in declarations}:
+        registers.update(dict.fromkeys(labels, _LABEL_TOKEN))
+        marked = _with_tokens(text, _SIGILED, registers)
+        outline = _outline(
+            marked.replace(f"{_LABEL_TOKEN}:", f"{_LABEL_MARK};"), declarations, labels
+        )
+        if outline is not None or registers.are_unclear:
+            return None if registers.are_unclear else outline
+        registers.update(zip(labels, labels, strict=True))
+    outline = _outline(_with_tokens(text, _REGISTER, registers), declarations, [])
+    return None if registers.are_unclear else outline
+
+
+def _with_tokens(text: str, names: re.Pattern[str], tokens: dict[str, str]) -> str:
+    parts = names.split(text)
+    parts[1::2] = map(tokens.__getitem__, parts[1::2])
+    return "".join(parts)
+
+
+class _NamesApart(dict[str, str]):
+    """Other names for some registers."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+def _set_apart(text: str) -> str:
+    """The text with other names for registers of blocks that may hide registers outside."""
+    parts: list[str] = []
+    opened: list[tuple[int, _NamesApart]] = []
+    done = 0
+    for mark in _BRACE_OR_REGISTERS.finditer(text) if _APART not in text else ():
+        if mark[0] == "{":
+            opened.append((mark.start(), _NamesApart()))
+        elif mark[0] != "}":
+            if opened and "<" not in mark[0]:
+                names = _REGISTER.findall(mark[0])
+                opened[-1][1].update((name, f"{_APART}{name[1:]}") for name in names)
+        elif opened:
+            start, names_apart = opened.pop()
+            if names_apart and start >= done:
+                block = text[start : mark.end()]
+                parts += (text[done:start], _with_tokens(block, _REGISTER, names_apart))
+                done = mark.end()
+    return "".join(parts) + text[done:]
+
+
+def _drop(match: re.Match[str]) -> str:
+    return match[0] if match[0][0] == '"' else " "
+
+
+def _leading(text: str) -> tuple[list[ptx.Variable], int]:
+    """The declarations that a body or block begins with, and where they end."""
+    declarations: list[ptx.Variable] = []
+    position = 0
+    while match := _DECLARATION.match(text, position):
+        declarations += _declare(match[1])
+        position = match.end()
+    return declarations, position
+
+
+@functools.lru_cache(maxsize=10_000)
+def _declare(text: str) -> list[ptx.Variable]:
+    return declare(text, 0)
+
+
+class _Registers(dict[str, str]):
+    """The tokens of registers by name; other names stand for themselves."""
+
+    def __init__(self, declarations: list[ptx.Variable], length: int) -> None:
+        self.ranges: dict[str, tuple[int, str]] = {}
+        self.are_unclear = False
+        for variable in declarations:
+            name, count, token = variable.name, variable.count, _token(variable)
+            if count is not None:
+                # A name with a number could mean two things.
+                self.are_unclear |= name in self.ranges or name[-1] in _DIGITS
+                self.ranges[name] = count, token
+                if count * 16 < length:
+                    self.update(zip(_numbered(name, count), itertools.repeat(token)))
+        for variable in declarations:
+            if variable.space == "reg" and variable.count is None:
+                self[variable.name] = _token(variable)
+
+    def __missing__(self, name: str) -> str:
+        prefix = name.rstrip(_DIGITS)
+        count, token = self.ranges.get(prefix, (0, ""))
+        digits = name[len(prefix) :]
+        is_one = count and digits and len(digits) <= 10 and int(digits) < count
+        self.are_unclear |= name.startswith(TOKEN)
+        self[name] = known = token if is_one else name
+        return known
+
+
+def _numbered(prefix: str, count: int) -> list[str]:
+    """The names of a range; those of common ranges are the same objects each time."""
+    names = _NUMBERED.get(prefix, [])
+    if len(names) < count:
+        names = [*names, *map(prefix.__add__, map(str, range(len(names), count)))]
+        if count <= MANY and (prefix in _NUMBERED or len(_NUMBERED) < 50):
+            _NUMBERED[prefix] = names
+    return names[:count]
+
+
+def _token(variable: ptx.Variable) -> str:
+    return kind_token(variable_kind(variable))
+
+
+# --- statements ----------------------------------------------------------------------------
+
+
+def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> BodyOutline | None:
+    """The outline of a text without leading declarations, in which registers are tokens.
+
+    `labels` are those whose definitions are marks already.
+    """
+    blocks: set[str] = set()
+    if text[:1] == _MARK:
+        cut = _cut_blocks(text)
+        if cut is None:
+            return None
+        text, blocks = cut
+    labels = labels.copy()
+    pieces = text.split(";")
+    if _without_labels(pieces.pop(), labels):
+        return None
+    distinct = set(pieces)
+    labelled = {piece for piece in distinct if ":" in piece and _LABEL.match(piece)}
+    distinct = set(map(str.strip, distinct - labelled))
+    if labelled:
+        if sum(map(labelled.__contains__, pieces)) > len(labelled):
+            return None
+        distinct |= {_without_labels(piece, labels) for piece in labelled}
+    if len(set(labels)) < len(labels) or any(name.startswith(TOKEN) for name in labels):
+        return None
+    late = [piece for piece in distinct if piece[:1] == "."]
+    if len(late) > MAX_LATE:
+        return None
+    if late:
+        taken = _late_declarations(late, text)
+        if taken is None:
+            return None
+        distinct.difference_update(late)
+        declarations = declarations + taken
+    statements = _well_formed(_without_values(distinct))
+    if statements is None:
+        return None
+    outlines = [*map(_outline_block, {_block_without_values(block) for block in blocks})]
+    if None in outlines:
+        return None
+    return BodyOutline(
+        tuple(declarations),
+        tuple(labels),
+        frozenset(statements),
+        tuple(outline for outline in outlines if outline is not None),
+    )
+
+
+def _late_declarations(pieces: list[str], text: str) -> list[ptx.Variable] | None:
+    """The variables that are declared behind instructions, if none is named before."""
+    declarations: list[ptx.Variable] = []
+    for piece in pieces:
+        if _PRAGMA.fullmatch(piece):
+            continue
+        declaration = _DECLARATION.fullmatch(f"{piece};")
+        if declaration is None or text.count(piece) > 1:
+            return None
+        before = text[: text.index(piece)]
+        variables = _declare(declaration[1])
+        if any(variable.name in before or _may_hide(variable) for variable in variables):
+            return None
+        declarations += variables
+    return declarations
+
+
+def _may_hide(variable: ptx.Variable) -> bool:
+    """Whether a variable may hide a register whose name is a token by now."""
+    name = variable.name
+    return name.startswith(TOKEN) or (variable.count is not None and name[0] == "%")
+
+
+def _outline_block(text: str) -> BodyOutline | None:
+    declarations, start = _leading(text[1:-1])
+    if any(map(_may_hide, declarations)):
+        return None
+    inside = text[start + 1 : -1]
+    return _outline(f"{_MARK};{inside}" if "{" in inside else inside, declarations, [])
+
+
+def _has_blocks(text: str) -> bool:
+    return (
+        text.lstrip(BLANKS)[:1] == "{"
+        or _AFTER_SEMICOLON.search(text) is not None
+        or _AFTER_COLON.search(text) is not None
+    )
+
+
+def _cut_blocks(text: str) -> tuple[str, set[str]] | None:
+    """The text with marks in the place of its blocks, and the blocks; None if that is unclear."""
+    parts: list[str] = []
+    blocks: set[str] = set()
+    depth = begin = done = 0
+    for braces in _STATEMENT_BRACES.finditer(text):
+        for position in range(braces.start() + 1, braces.end()):
+            if text[position] == "{":
+                if depth == 0:
+                    parts.append(text[done:position])
+                    begin = position
+                depth += 1
+            elif text[position] == "}":
+                depth -= 1
+            if not 0 <= depth <= MAX_OUTLINED:
+                return None
+            if text[position] == "}" and depth == 0:
+                done = position + 1
+                blocks.add(text[begin:done])
+                parts.append(f"{_MARK};")
+    if depth or any(_LABEL_MARK in block for block in blocks):
+        return None
+    return "".join(parts) + text[done:], blocks
+
+
+def _without_labels(piece: str, labels: list[str]) -> str:
+    """The piece without the labels in front and without blanks; the labels join the list."""
+    end = 0
+    while label := _LABEL.match(piece, end):
+        labels.append(label[1])
+        end = label.end()
+    return piece[end:].strip(BLANKS)
+
+
+def _without_values(statements: set[str]) -> set[str]:
+    """Statements with `0` for every number, unless a rule of their opcode depends on it."""
+    kept = set(filter(_READS_VALUES.match, statements)) if READS_VALUES else set()
+    others = statements - kept
+    return set(_forget_values(";".join(others)).split(";")) | kept if others else kept
+
+
+def _block_without_values(block: str) -> str:
+    return block if READS_VALUES or _DECLARES.search(block) else _forget_values(block)
+
+
+def _forget_values(text: str) -> str:
+    if len(_KINDS_OF_NUMBERS) > MANY:
+        _KINDS_OF_NUMBERS.clear()
+    parts = _NUMBER.split(text)
+    try:
+        parts[1::2] = map(_KINDS_OF_NUMBERS.__getitem__, parts[1::2])
+    except KeyError:
+        _KINDS_OF_NUMBERS.update((word, _kind_of_number(word)) for word in parts[1::2])
+        parts[1::2] = map(_KINDS_OF_NUMBERS.__getitem__, parts[1::2])
+    return "".join(parts)
+
+
+def _kind_of_number(word: str) -> str:
+    if _INTEGER.fullmatch(word):
+        return "0"
+    if _FLOAT.fullmatch(word):
+        return "0f00000000" if word[1:2] in ("f", "F") else "0d0000000000000000"
+    return word
+
+
+def _well_formed(statements: set[str]) -> set[str] | None:
+    """The instructions among statements, or None if one is not well formed."""
+    statements -= {_MARK, _LABEL_MARK}
+    if len(_WELL_FORMED) > MANY:
+        _WELL_FORMED.clear()
+    for statement in statements - _WELL_FORMED:
+        if INSTRUCTION.fullmatch(f"{statement};"):
+            _WELL_FORMED.add(statement)
+        else:
+            return None
+    return statements

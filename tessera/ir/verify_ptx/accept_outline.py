@@ -1,0 +1,132 @@
+"""Whether a body that is still text has no faults, by its outline.
+
+In: the outline of a body (`ir.ptx.unread`), and a verifier with the names of the module and of the
+function's head. Out: true if every rule holds. Nothing is reported: where this gives up, the
+verifier looks at the statements one by one, with their places. Instructions in which every name is
+a token are remembered across modules, by version and target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tessera.diagnostics import Diagnostic
+from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.unread import BodyOutline, UnreadBody
+from tessera.ir.verify_ptx.declarations import call_faults
+from tessera.ir.verify_ptx.instruction import Ground, form_fault, instruction_fault
+from tessera.ir.verify_ptx.names import (
+    KIND_OF_TOKEN,
+    NameScope,
+    kind_token,
+    names_in,
+    operand_word,
+    special_kind,
+)
+
+MANY_TEXTS = 100_000
+
+_GOOD_TEXTS: dict[Ground, set[str]] = {}  # kept from module to module
+
+
+class _Tokens(dict[str, str]):
+    """Names in scope by their tokens; other names stand for themselves."""
+
+    def __init__(self, kind: Callable[[str], str | None]) -> None:
+        self.kind = kind
+
+    def __missing__(self, name: str) -> str:
+        kind = self.kind(name)
+        self[name] = known = name if kind is None else kind_token(kind)
+        return known
+
+
+def _kind_of(name: str) -> str | None:
+    """The word for a token or a special register; None for any other name."""
+    kind = KIND_OF_TOKEN.get(name) or special_kind(name)
+    if kind is not None:
+        KIND_OF_TOKEN[name] = kind
+    return kind
+
+
+class TrialVerifier(Protocol):
+    """A verifier whose findings nobody sees."""
+
+    module: ptx.Module
+    ground: Ground
+    is_new: bool
+    scopes: list[NameScope]
+    diagnostics: list[Diagnostic]
+    functions: dict[str, ptx.Function]
+    known: dict[str, str]
+
+    def declare(self, scope: NameScope, variable: ptx.Variable, place: str = "body") -> None:
+        """Declare a variable."""
+
+    def declared_kind(self, name: str) -> str | None:
+        """The word for a name in scope that something declares."""
+
+    def check_names(
+        self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
+    ) -> None:
+        """Check that the names in operands are declared."""
+
+
+def accepts(
+    trial: TrialVerifier, unread: UnreadBody, outline: BodyOutline, scope: NameScope
+) -> bool:
+    """Whether a body or block has no faults; nothing is reported."""
+    for name in outline.labels:
+        if scope.declared(name) is not None:
+            return False
+        scope.labels[name] = 0
+    trial.scopes.append(scope)
+    for variable in outline.declarations:
+        trial.declare(scope, variable)
+    if trial.diagnostics:
+        return False
+    tokens, good = _Tokens(trial.declared_kind), _GOOD_TEXTS.setdefault(trial.ground, set())
+    if len(good) > MANY_TEXTS:
+        good.clear()
+    for text in outline.statements - good:
+        if not _accepts_text(trial, unread, text, tokens, good):
+            return False
+    for block in outline.blocks:
+        if not accepts(trial, unread, block, NameScope()):
+            return False
+    trial.scopes.pop()
+    return True
+
+
+def _accepts_text(
+    trial: TrialVerifier, unread: UnreadBody, text: str, tokens: _Tokens, good: set[str]
+) -> bool:
+    """Whether an instruction has no faults; those without a name in them are remembered."""
+    canonical = unread.rename(text, tokens.__getitem__)
+    if canonical in good:
+        return True
+    instruction = unread.instruction(canonical)
+    if instruction.opcode.name == "call":
+        original = unread.instruction(text)
+        trial.check_names(original.operands, original, original.operands)
+        call = call_faults(trial.module, original, trial.functions, trial.known)
+        if trial.diagnostics or next(call, None) is not None:
+            return False
+        trial.known.clear()
+    names = [name for operand in instruction.operands for name in names_in(operand)]
+    if instruction.guard is not None:
+        names.append(instruction.guard.register)
+        if _kind_of(instruction.guard.register) not in ("pred", "%pred", "?"):
+            return False
+    if None in map(_kind_of, names):
+        return False
+    words = tuple([operand_word(operand, KIND_OF_TOKEN) for operand in instruction.operands])
+    if (
+        instruction_fault(trial.module, instruction, is_new=trial.is_new) is not None
+        or form_fault(trial.module, instruction, words, trial.ground) is not None
+    ):
+        return False
+    if instruction.opcode.name != "call":
+        good.add(canonical)
+    return True
