@@ -58,20 +58,8 @@ lock: out/uv/bin/uv
 	UV_CUSTOM_COMPILE_COMMAND="make lock" out/uv/bin/uv pip compile --quiet $(LOCK_ARGS) --universal \
 	  --python-version 3.11 --no-annotate --group dev pyproject.toml --output-file $(LOCK)
 
-demo_model := $(addprefix examples/large/llama-8b-,decode-b1.ptx decode-b64.ptx decode-b256.ptx prefill-1024.ptx)
 demo: $(ready)
-	@mkdir -p out && rm -f out/dit.npz out/dit.timeline.json
-	@echo "--- analyse: what each launch of a diffusion transformer reads, writes and waits for"
-	$(python) -m tessera analyze examples/traces/dit.ptx --no-graph
-	@echo "--- plan: which of its kernels run on an A100 and which on an L40S"
-	$(python) -m tessera plan examples/traces/dit.ptx --gpus a100,l40s --strategy kernel -o out/dit.tsp
-	@echo "--- run: both GPUs as processes of this machine, four requests in flight, verified"
-	$(python) -m tessera run out/dit.tsp --data examples/traces/dit.npz --backend cpu --requests 6 --verify --outputs out/dit.npz --timeline out/dit.timeline.json
-	@echo "--- report: all of it on one page"
-	$(python) -m tessera report out/dit.tsp out/dit.timeline.json -o out/dit.html
-	@echo "--- fleet: Llama 3 8B at its real size, 20 requests a second: which GPUs to rent, and how to use them"
-	$(python) -m tessera fleet $(demo_model) --gpus a100,l40s --tokens 1024:256 --demand 20/s --strategies single,layers,phase,attention
-	@echo "--- open out/dit.html in a browser; out/dit.timeline.json also opens at https://ui.perfetto.dev"
+	@$(python) tools/demo.py
 
 # Runs every part, whatever the others found; the last line names those that failed. What is named
 # second runs beside the first, since it keeps one core busy, and is shown after it.

@@ -59,6 +59,8 @@ def serving_text(
     if report.busy:
         shares = (f"{safe(name)} {share:.0%}" for name, share in report.busy.items())
         rows.append(("busy", ", ".join(shares)))
+    if report.answers_digest:
+        rows.append(("answers", f"tokens of all requests sha256 {report.answers_digest[:16]}"))
     times = [
         (_NAMES[name], *(format_time(values[share]) for share in ("p50", "p90", "p99", "max")))
         for name, values in report.figures().items()
@@ -118,6 +120,7 @@ def serving_value(report: ServingReport) -> Mapping[str, object]:
         "steps": dict(report.steps),
         "policies": report.policies(),
         "hand_overs": report.hand_overs(),
+        "answers_sha256": report.answers_digest,
         "switches": [{"at_ns": at_ns, "policy": policy} for at_ns, policy in report.switches],
         "devices_busy": dict(report.busy),
         "queue": [

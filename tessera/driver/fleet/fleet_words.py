@@ -20,6 +20,9 @@ from tessera.driver.fleet.ways import UnitWay
 from tessera.driver.fleet.workload import Workload
 from tessera.planning.promise.doubt import Doubt, Standing
 
+# The forms of splitting that other systems have too.
+_COARSE = ("layers", "phase", "tensor")
+
 
 def verdict_of(
     chosen: FleetChoice,
@@ -46,7 +49,12 @@ def verdict_of(
         bar = _turned((doubts or {}).get(plain.name))
         lines.append(f"{_split_words(chosen)}: it {what} by {gain:.1%}{bar} than data parallel")
     else:
-        lines.append(f"{_split_words(chosen)}: without that, {plain.why}")
+        coarse = [row for row in rivals if row.units and row.name in _COARSE]
+        best = max(coarse, key=lambda row: chooser.gain(row, chosen), default=plain)
+        gain = chooser.gain(chosen, best) if best.units else 0.0
+        bar = _turned((doubts or {}).get(best.name))
+        more = f", and it {what} by {gain:.1%}{bar} than `{best.name}`" if gain > NOISE else ""
+        lines.append(f"{_split_words(chosen)}: {plain.why}{more}")
     best = max(rivals, key=lambda row: chooser.gain(row, chosen) if row.units else -inf)
     gain = chooser.gain(best, chosen) if best.units else 0.0
     if 0 < gain < NOISE + best.doubt and best.splits:

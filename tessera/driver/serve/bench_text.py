@@ -7,6 +7,7 @@ states, so no token ends it early.
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -18,6 +19,7 @@ from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.measures import AnswerEnd, Served, ServingReport
 from tessera.driver.serve.options import ArrivingText
 from tessera.ir.progress import OnProgress, counter
+from tessera.ir.text_digest import text_digest
 
 _LOOK_S = 0.05
 _TOKENS = 64
@@ -66,6 +68,7 @@ def bench_text(
             *refusals(engine.sizes, wanted),
         ),
         switches=[(at - origin_ns, policy) for at, policy in engine.switches],
+        answers_digest=text_digest(json.dumps([answer and answer.tokens for answer in sent])),
     )
 
 

@@ -107,7 +107,8 @@ class ServingReport:
 
     `steps` counts the steps of every trace. `busy` is the share of the time that each device
     computed. `notes` say what the figures rest on. `switches` are the moments at which the policy
-    changed, and to which.
+    changed, and to which. `answers_digest` is the SHA-256 of the tokens of all answers, in the
+    order of the requests; empty where nothing was generated.
     """
 
     name: str
@@ -119,6 +120,7 @@ class ServingReport:
     slo: Slo = Slo()
     notes: tuple[str, ...] = ()
     switches: Sequence[tuple[float, str]] = ()
+    answers_digest: str = ""
 
     @property
     def whole(self) -> list[Served]:

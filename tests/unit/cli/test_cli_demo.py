@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +36,20 @@ def test_the_demo_goes_all_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]
     assert opened == [(tmp_path / "shown" / "report.html").as_uri()]
     assert list(tmp_path.glob("*.tsg")) == []
+
+
+@pytest.mark.slow
+def test_what_make_demo_says() -> None:
+    """The gain that it shows has a bar above zero, tokens are equal, and it fits a screen."""
+    command = [sys.executable, "tools/demo.py"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    gain = re.search(r"serves more by [\d.]+% \(([-+][\d.]+)% to", shown)
+    assert gain is not None
+    assert float(gain[1]) > 0
+    assert "the same tokens to all 12 prompts" in shown
+    assert "splitting a request does not pay" in shown
+    assert "verified: 6 requests equal the run on one device" in shown
+    assert len(shown.splitlines()) <= 40
 
 
 def test_the_demo_writes_over_nothing(tmp_path: Path) -> None:

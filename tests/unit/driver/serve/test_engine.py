@@ -243,6 +243,14 @@ def test_a_bench_answers_what_fits_and_draws_nothing_for_the_rest(opened: Open) 
     refused = replace(report, requests=[r for r in report.requests if r.ended == "refused"])
     assert "no request was answered" in serving_text(refused)
     assert "TTFT" in serving_text(report)
+    fits = replace(arrivals, requests=tuple(arrivals.requests[n] for n in (0, 3, 4)))
+    digests = [
+        bench_text(opened(rows=rows), "toy.tsp", ArrivingText(arrivals=fits, seed=seed))
+        for rows, seed in ((1, 0), (2, 0), (2, 1))
+    ]
+    first, *others = [one.answers_digest for one in digests]
+    assert [first == other for other in others] == [True, False]
+    assert first[:16] in serving_text(digests[0])
 
 
 def test_a_fault_ends_its_batch_and_the_others_go_on(opened: Open) -> None:
