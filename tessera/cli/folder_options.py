@@ -18,7 +18,7 @@ from tessera.cli.options import together
 from tessera.cli.progress import Progress
 
 _NAMES = ("gpus", "rows", "context", "step_tokens")
-_ON_CPU = {"gpus": "a100", "rows": 8, "context": 256, "route": "library"}
+_ON_CPU = {"gpus": "a100", "rows": 8, "context": 256, "route": "library", "draws": False}
 """Small sizes for the CPU backend; the GPU is the one whose code its processes run."""
 _ON_GPUS = {"rows": 64}
 

@@ -80,6 +80,7 @@ def capture_steps(
             context=room[0],
             block=options.block,
             blocks=room[1],
+            draws=options.draws,
         )
         tell(StageProgress("compiling", note=f"a step of {tokens} tokens"))
         chosen = NoGpuOptions(gpus=gpus, route=options.route, data=False)

@@ -45,7 +45,10 @@ class ModelFolder:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderOptions:
     """How a folder is served: the GPUs to compile and plan for, the most sequences at once (`rows`)
-    and tokens of each (`context`), the tokens of steps (`step_tokens`), and those of a block."""
+    and tokens of each (`context`), the tokens of steps (`step_tokens`), and those of a block.
+
+    With `draws` steps give tokens in place of logits: quicker, without `top_k` and `top_p`.
+    """
 
     gpus: str = "a100"
     rows: int = 8
@@ -53,6 +56,7 @@ class FolderOptions:
     step_tokens: tuple[int, ...] = ()
     block: int = 16
     route: str = Route.AUTO
+    draws: bool = True
 
     def sizes_of_steps(self) -> tuple[int, ...]:
         """The tokens of each step, smallest first."""

@@ -7,11 +7,14 @@ the tokens of `generate`. No file of the package names any of them.
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.settings import with_environment
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
@@ -157,3 +160,48 @@ def test_what_keeps_other_states_is_refused_by_name(kind: str, tmp_path: Any) ->
     size = MixedSize(tokens=8, rows=3, context=32, block=4, blocks=25)
     with among_fakes(), pytest.raises(TesseraError, match=rf"TSR6019.*{module}"):
         make_mixed(hf.read_config(tmp_path / "config.json"), size)
+
+
+KERNEL = """
+import random, torch
+from tessera.frontend.capture.mixed.seam import StepTables, attention, launched
+
+for seed in range(8):
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    heads, group, size, wide = (draw.choice(c) for c in ([1, 3], [1, 2, 4], [8, 40], [8, 48]))
+    tokens, block, places = draw.randint(1, 5), draw.choice([4, 16]), draw.choice([3, 9])
+    context, window = places * block, draw.choice([5, 1000])
+    query = torch.randn(tokens, heads * group, size)
+    caches = [torch.randn(2 * places + 1, block, heads, n) for n in (size, wide)]
+    table = torch.zeros(3, places, dtype=torch.long)
+    table[:2] = (torch.randperm(2 * places) + 1).view(2, places)
+    rows, at = torch.randint(0, 3, (tokens,)), torch.randint(0, context, (tokens,))
+    keys = torch.arange(context)[None]
+    mask = (keys <= at[:, None]) & (keys > at[:, None] - window)
+    tables = StepTables(positions=at, rows=rows, blocks=table, at=at, offset=at, context=context)
+    cap = draw.choice([None, 2.0])
+    sinks = draw.choice([None, torch.randn(heads * group)])
+    given = launched(query, caches, tables, mask, 0.3, cap, sinks)
+    held = [cache[table[rows]].flatten(1, 2) for cache in caches]
+    wanted = attention(query, *held, mask, 0.3, cap, sinks)
+    assert torch.allclose(given, wanted, atol=1e-5), (seed, given, wanted)
+"""
+
+
+def test_the_kernel_computes_what_the_operators_do() -> None:
+    pytest.importorskip("triton", reason="needs Triton")
+    environment = with_environment({"TRITON_INTERPRET": "1"})
+    subprocess.run([sys.executable, "-c", KERNEL], check=True, env=environment)
+
+
+def test_drawn_tokens_have_their_probabilities() -> None:
+    from tessera.frontend.capture.mixed.step import _gumbel
+
+    torch.manual_seed(0)
+    logits, count = torch.randn(40) * 1.5, 100_000
+    seeds = (torch.rand(count) * (1 << 24)).long()[:, None]
+    drawn = (logits + _gumbel(seeds, torch.arange(40)[None])).argmax(-1)
+    shares = torch.bincount(drawn, minlength=40) / count
+    wanted = logits.softmax(-1)
+    assert float(((shares - wanted) ** 2 / wanted * count).sum()) < 39 + 5 * (2 * 39) ** 0.5

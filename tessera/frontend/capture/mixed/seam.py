@@ -17,12 +17,17 @@ from dataclasses import dataclass, field
 
 import torch
 import transformers
+import triton
 from torch import Tensor, nn
 from transformers.masking_utils import AttentionMaskInterface
 
 from tessera.diagnostics import TesseraError
+from tessera.frontend.capture.mixed.block_kernel import block_attention
 
 NAME = "tessera_blocks"
+_KERNEL = triton.jit(block_attention)
+_TILE = 64
+_NARROW = 2  # bytes of the elements that the kernel is for; others go by operators
 # Arguments of the interface that say nothing more than the seam knows already.
 _KNOWN_TENSORS = ("position_ids", "cache_position")
 
@@ -95,14 +100,7 @@ def refused(what: str, module: nn.Module | None = None) -> TesseraError:
     )
 
 
-def _mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    mask_function: Callable[..., Tensor],
-    attention_mask: Tensor | None = None,
-    **_: object,
-) -> Tensor:
+def _mask(*, mask_function: Callable[..., Tensor], **_: object) -> Tensor:
     """The mask [1, 1, tokens, context] of the model's own function, by positions."""
     tables = UNDER_WAY.tables
     assert tables is not None
@@ -137,13 +135,70 @@ def _attend(
     if not tables.caches:
         tables.calls.append((module, keys, values))
         return queries.new_zeros(1, *queries.shape[:2], values.shape[-1]), None
-    held = []
-    for cache, new in zip(tables.caches[number], (keys, values), strict=True):
+    caches = tables.caches[number]
+    for cache, new in zip(caches, (keys, values), strict=True):
         cache[tables.at, tables.offset] = new
-        held.append(cache[tables.blocks[tables.rows]].flatten(1, 2))
     scale = queries.shape[-1] ** -0.5 if scaling is None else scaling
-    mixed = attention(queries, held[0], held[1], attention_mask[0, 0], scale, softcap, s_aux)
-    return mixed[None], None
+    mask = attention_mask[0, 0]
+    if queries.is_cuda and queries.element_size() == _NARROW:
+        return launched(queries, caches, tables, mask, scale, softcap, s_aux)[None], None
+    held = [cache[tables.blocks[tables.rows]].flatten(1, 2) for cache in caches]
+    return attention(queries, held[0], held[1], mask, scale, softcap, s_aux)[None], None
+
+
+def launched(
+    queries: Tensor,
+    caches: tuple[Tensor, Tensor],
+    tables: StepTables,
+    mask: Tensor,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """The same as `attention`, by a kernel that reads keys and values where they lie."""
+    keys, values = caches
+    tokens, heads, size = queries.shape
+    _, block, key_heads, wide = values.shape
+    out = torch.empty((tokens, heads, wide), dtype=queries.dtype, device=queries.device)
+    if queries.stride(2) != 1:
+        queries = queries.contiguous()
+    _KERNEL[(tokens, key_heads)](
+        queries,
+        keys,
+        values,
+        tables.blocks,
+        tables.rows,
+        tables.positions,
+        mask.to(torch.uint8).contiguous(),
+        queries if sinks is None else sinks,
+        out,
+        queries.stride(0),
+        queries.stride(1),
+        COLUMNS=tables.blocks.shape[1],
+        BLOCK=block,
+        HEADS=key_heads,
+        GROUP=heads // key_heads,
+        SIZE=size,
+        VALUE=wide,
+        WIDE_GROUP=_power(heads // key_heads),
+        WIDE_SIZE=_power(size),
+        WIDE_VALUE=_power(wide),
+        SCALE=float(scale),
+        CAP=float(softcap or 0.0),
+        HAS_SINKS=sinks is not None,
+        TILE=_TILE,
+        num_warps=4,
+        num_stages=3,
+    )
+    return out
+
+
+def _power(number: int) -> int:
+    """The least power of two from 16 on that is at least `number`."""
+    power = 16
+    while power < number:
+        power *= 2
+    return power
 
 
 def attention(

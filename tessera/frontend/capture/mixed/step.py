@@ -34,13 +34,17 @@ from tessera.frontend.capture.mixed.seam import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixedSize:
-    """The size of a mixed step: tokens, rows, tokens of a row, tokens of a block, blocks."""
+    """The size of a mixed step: tokens, rows, tokens of a row, tokens of a block, blocks.
+
+    With `draws` the step gives tokens in place of logits.
+    """
 
     tokens: int
     rows: int
     context: int
     block: int
     blocks: int
+    draws: bool = False
 
 
 class MixedStep(nn.Module):  # type: ignore[misc]
@@ -95,6 +99,45 @@ class MixedStep(nn.Module):  # type: ignore[misc]
         return made if self._keeps else made[last]
 
 
+class DrawingStep(MixedStep):
+    """A step that gives the next token of each row: the most likely one, or one that is drawn.
+
+    A draw takes the greatest of the scaled logits with noise of Gumbel's distribution, which is a
+    token by its probability. The noise of a row is a hash of its `uniform` and the token's number,
+    so that it depends on nothing else in the step.
+    """
+
+    def forward(  # type: ignore[override]  # names of arguments are roles
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        rows: Tensor,
+        blocks: Tensor,
+        last: Tensor,
+        temperature: Tensor,
+        uniform: Tensor,
+    ) -> Tensor:
+        """The next token of each row; the most likely one at a temperature of 0."""
+        logits = super().forward(tokens, positions, rows, blocks, last).float()
+        heat = temperature[:, None]
+        numbers = torch.arange(logits.shape[1], device=logits.device)[None]
+        noise = _gumbel((uniform * (1 << 24)).long()[:, None], numbers)
+        noisy = logits / heat.clamp(min=1e-6) + noise
+        return torch.where(heat > 0, noisy, logits).argmax(-1)
+
+
+def _gumbel(seed: Tensor, number: Tensor) -> Tensor:
+    """Noise of Gumbel's distribution by a hash of two whole numbers (lowbias32, twice)."""
+    mixed = (seed * 2 + 1) * 0x6C8E9CF5 + number
+    for _ in range(2):
+        mixed = mixed & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
+        mixed = ((mixed ^ (mixed >> 15)) * 0x735A2D97) & 0xFFFFFFFF
+        mixed = mixed ^ (mixed >> 15)
+    share = (mixed.float() + 0.5) / 4294967808.0  # below 1 also where f32 rounds up
+    return -torch.log(-torch.log(share))
+
+
 def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
     """The step and its inputs; to be called where tensors are fake."""
     with offline(), torch.device("cuda"):
@@ -103,8 +146,8 @@ def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
 
 def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[MixedStep, Inputs]:
     """The step of a model whose attention is the seam, and inputs, on the current device."""
-    step = MixedStep(model, size)
-    inputs = (
+    step = (DrawingStep if size.draws else MixedStep)(model, size)
+    inputs: tuple[Tensor, ...] = (
         *(torch.zeros(size.tokens, dtype=torch.long) for _ in range(3)),
         torch.zeros(size.rows + 1, size.context // size.block, dtype=torch.long),
         torch.zeros(size.rows, dtype=torch.long),
@@ -115,6 +158,8 @@ def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[Mi
             shape = (size.blocks, size.block, *new.shape[1:])
             cache.register_buffer(name, torch.zeros(shape, dtype=new.dtype))
         step.block_cache.append(cache)
+    if size.draws:
+        inputs += (torch.zeros(size.rows), torch.zeros(size.rows))
     return step.eval().requires_grad_(False), Inputs(plain=inputs)
 
 
