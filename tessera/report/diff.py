@@ -147,8 +147,13 @@ def _named(found: PlanDiff, trace: str, kind: str) -> str:
 def pair_row(pair: FigurePair) -> tuple[str, str, str, str]:
     """A figure of both plans, as a row."""
     before, after = _value(pair.unit, pair.before), _value(pair.unit, pair.after)
-    change = "" if pair.before is None or pair.after is None else _change(pair.before, pair.after)
-    return (pair.name, before, after, "" if pair.is_same else change)
+    if pair.before is None or pair.after is None or before == after:
+        change = ""
+    elif pair.unit == "share":
+        change = f"{100 * (pair.after - pair.before):+.2f} points"
+    else:
+        change = _change(pair.before, pair.after)
+    return (pair.name, before, after, change)
 
 
 def _value(unit: str, value: float | None) -> str:

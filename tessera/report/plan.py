@@ -36,6 +36,7 @@ from tessera.ir.plan.verify_predictions import predicted_value
 from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
+from tessera.planning.promise.doubt import Standing
 from tessera.report.diagnostics import safe
 from tessera.report.role_words import hand_over_lines, role_words
 from tessera.report.standings import standings
@@ -221,7 +222,9 @@ def _doubt(report: PlanReport) -> Iterator[str]:
     )
     if not doubted.is_sure:
         taken = "taken as asked for" if report.plan.ended == Ending.GIVEN else "so it is not taken"
-        yield f"  that is less than the times may be off, {taken}"
+        is_behind = doubted.standing is Standing.BEHIND
+        told = f"`{doubted.rival}` is ahead" if is_behind else "the error bars do not tell"
+        yield f"  {told}, {taken}"
     if doubted.causes and doubted.wins < 1.0:
         listed = ", ".join(f"{name} on {device}" for name, device in doubted.causes)
         yield f"  it depends on {listed}: `tessc profile` would settle it"

@@ -271,10 +271,13 @@ class Doubt:
 
     @property
     def standing(self) -> Standing:
-        """Which of the two is better, if the bar of their ratio says so."""
-        if self.low > 0:
+        """Which of the two is better, if the bar of their ratio and the figure itself say so.
+
+        Errors are not symmetric, so the figure may lie outside of the interval of the draws.
+        """
+        if self.low > 0 and self.gain > 0:
             return Standing.AHEAD
-        return Standing.BEHIND if self.high < 0 else Standing.OPEN
+        return Standing.BEHIND if self.high < 0 and self.gain < 0 else Standing.OPEN
 
 
 def interval(

@@ -106,7 +106,7 @@ def test_draws_are_near_those_that_are_simulated_one_by_one(
     (made, *_) = promises(found.setting, [(found.decision.attempt, found.decision.choice)], LATENCY)
     errors, simulate = few_draws(found.setting), drawn._simulator(made, LATENCY)
     every = sorted(simulate(errors.draw(number)) for number in range(errors.count))
-    ends = doubt._ends(drawn.draws(made, LATENCY))
+    ends = doubt.ends_of(drawn.draws(made, LATENCY))
     wanted = every[len(every) // 20], every[-1 - len(every) // 20]
     assert ends == pytest.approx(wanted, rel=0.02)
 
