@@ -124,6 +124,7 @@ PREDICTION = (
     Run("prediction.direction"),
     Run("prediction.libraries", (Need.TABLES,)),
     Run("prediction.held_out", (Need.TABLES,)),
+    Run("prediction.narrow_products", (Need.TABLES,)),
     Run("prediction.model_bars", (Need.TABLES,)),
     Run("prediction.simulated_cpu --scale 2"),
     Run("prediction.profile_repeat out/gpu/profile", GPU),

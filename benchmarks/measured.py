@@ -242,6 +242,12 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
             made=lambda data: data | {"steps": len(data["rows"])},
         ),
         Figure(
+            what="the same steps, without Mamba2, predicted from a profile",
+            said="{within_5_percent} of {profiled} within 5%",
+            file="profiled_steps.json",
+            command="python -m benchmarks.prediction.profiled_steps compare --work FOLDER",
+        ),
+        Figure(
             what="layers of models traced from config files, beside captures on an H200",
             said="bytes within 10% in {bytes_hold} of {models}, steps at most 1.5 times those of"
             " the capture in {steps_hold}",

@@ -7,8 +7,8 @@ are for judging alone. Triton: the same products by the kernel that captures hav
 from routing. vLLM: all that experts do, rows of one GPU from the tables (`tables`, the
 extra); loads of experts follow a power law there, and are rounded. Every other model of the rows of
 the H200, by size, was used to fit; all other models and GPUs are for judging. Which experts a few
-tokens had in these tables is not known well, so `expert_loads` is not fitted to them: it is what
-rows with one or two tokens and equal loads take beyond their bytes. `--fit` descends from the
+tokens had in these tables is not known well, so `expert_loads` is fitted to rows of one or two
+tokens with equal loads (`balanced`), which the tables have, too. `--fit` descends from the
 constants as they are. `bar_holds` is the part of rows inside the error bar of the planner,
 which knows no routing: it takes the middle of uniform and skewed choices.
 """
@@ -19,6 +19,7 @@ import json
 import lzma
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from math import exp, log
 from statistics import median
 from typing import Any
@@ -27,7 +28,7 @@ from benchmarks.common import RESULTS, arguments, write
 from benchmarks.prediction.fit_durations import bounded, descend
 from tessera.frontend.capture.experts.launch import ProductSize, candidates
 from tessera.frontend.machine.gpu_table import find_gpu
-from tessera.frontend.machine.tables import read_tables
+from tessera.frontend.machine.tables import UNEVEN_LOADS, read_tables
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.plan.tables import TableKind
 from tessera.ir.program.routing import Routing
@@ -50,7 +51,8 @@ SKEW = 1.2  # of the tables that `read_tables` reads
 TOKENS = ((64, "up to 64 tokens"), (1024, "up to 1024"), (1 << 30, "more"))
 WITHOUT_GATE = ((2688, 1856), (2048, 5120), (4096, 2688), (8192, 5120))
 FITTED_TO = {"grouped_loads": "torch", "grouped_memory": "torch", "grouped_matrix": "torch"}
-FITTED_TO |= {"expert_matrix": "vllm"}
+FITTED_TO |= {"expert_loads": "balanced", "expert_matrix": "vllm"}
+FEW = 2  # tokens of the rows that `expert_loads` is fitted to
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,9 @@ def blocks_of(shape: Grouped) -> ProductBlocks:
 
 def of_vllm() -> Iterator[Timed]:
     """Experts in tables; some models have no gate, which tables do not say, and are left out."""
-    for key in TABLES:
+    for key, (loads, counts) in product(TABLES, LOADS.items()):
         gpu = find_gpu(key)
-        tables = list(read_tables(key, TableKind.MOE, library="vllm"))
+        tables = list(read_tables(key, TableKind.MOE, library="vllm", loads=loads))
         newest = max((rows.version for rows in tables), default="")
         tables = sorted((r for r in tables if r.version == newest), key=lambda r: r.fixed[1:])
         for place, rows in enumerate(tables):
@@ -148,11 +150,18 @@ def of_vllm() -> Iterator[Timed]:
                     continue
                 sizes = {"tokens": tokens, "chosen": chosen, "experts": experts}
                 sizes |= {"hidden": hidden, "inner": inner}
-                law = Routing(counts=rounded_loads(tokens, chosen, experts))
+                law = Routing(counts=counts(tokens, chosen, experts))
                 is_held_out = key != "h200" or bool(place % 2)
                 shape = Experts(*products_of(sizes, law))
+                source = f"{'vllm' if loads == UNEVEN_LOADS else loads} {newest} {key}"
                 model = f"{hidden} {inner} {chosen} {experts}"
-                yield Timed(f"vllm {newest} {key}", gpu, model, tokens, is_held_out, shape, ns)
+                yield Timed(source, gpu, model, tokens, is_held_out, shape, ns)
+
+
+def equal_loads(tokens: int, chosen: int, experts: int) -> tuple[int, ...]:
+    """Rows of each expert, as equal as they can be."""
+    each, more = divmod(tokens * chosen, experts)
+    return tuple(each + (n < more) for n in range(experts))
 
 
 def rounded_loads(tokens: int, chosen: int, experts: int) -> tuple[int, ...]:
@@ -175,6 +184,9 @@ def rounded_loads(tokens: int, chosen: int, experts: int) -> tuple[int, ...]:
     return tuple(loads)
 
 
+LOADS = {UNEVEN_LOADS: rounded_loads, "balanced": equal_loads}
+
+
 def summary(rows: Sequence[Timed], habits: Habits) -> dict[str, Any]:
     """How far off, and how often the bar holds."""
     found = [row.off(habits) for row in rows]
@@ -193,6 +205,8 @@ def fit(rows: Sequence[Timed]) -> Habits:
     habits = USUAL
     for source in dict.fromkeys(FITTED_TO.values()):
         own = [row for row in rows if row.source.startswith(source) and not row.is_held_out]
+        if source == "balanced":
+            own = [row for row in own if row.tokens <= FEW]
 
         def loss(trial: Habits, own: list[Timed] = own) -> float:
             return sum(bounded(row.off(trial)) for row in own)

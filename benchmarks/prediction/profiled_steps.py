@@ -7,10 +7,10 @@
 `predict` has the planner say again, without a profile, how long each trace takes on an H200.
 `measure` profiles each trace, as `tessc profile` does: weights and caches are from a seed, tokens
 are random, and a decode step is at the end of its cache. It also measures the whole trace
-(`whole_ns`). `compare` has the planner predict each step from its profile (`profiled_ns`), beside
-the time of the CUDA graph that PyTorch captured (`graph_ns`, of `unseen_steps.json`, from another
-day and another process). The profile scales the times of steps to those of the whole trace, so
-`graph_ns` is what `profiled_ns` is compared with.
+(`whole_ns`; `steady_ns` while it is repeated for three seconds). `compare` has the planner predict
+each step from its profile (`profiled_ns`), beside the time of the CUDA graph that PyTorch captured
+(`graph_ns`, of `unseen_steps.json`, from another day and another process). The profile scales the
+times of steps to those of the whole trace, so `graph_ns` is what `profiled_ns` is compared with.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import RESULTS, Row, machine, write
 from benchmarks.prediction.unseen_steps import RESULT as MEASURED
-from benchmarks.prediction.unseen_steps import STEPS, file_of, said
+from benchmarks.prediction.unseen_steps import ROUTES, STEPS, file_of, said
 from tessera.driver.load import load
 from tessera.driver.profile.trace_timer import ProfileOptions, open_contexts
 from tessera.ir.program.program import Program
@@ -46,11 +46,12 @@ PROFILE = ".profile.json"
 
 
 def unpack(work: Path) -> dict[str, Path]:
-    """The captured traces, packed."""
+    """The traces that torch.compile captured, packed."""
     work.mkdir(parents=True, exist_ok=True)
     with tarfile.open(RESULTS / "unseen_steps.tar") as archive:
         archive.extractall(work, filter="data")
-    return {name: path for name in STEPS if (path := file_of(work, name, ".ptx.xz")).exists()}
+    names = [name for name in STEPS if name not in ROUTES]
+    return {name: path for name in names if (path := file_of(work, name, ".ptx.xz")).exists()}
 
 
 def predict(work: Path) -> None:
@@ -115,7 +116,8 @@ def compare(work: Path) -> None:
         (whole,) = json.loads(path.read_text())["wholes"]
         made = said(packed, "--profile", str(path))
         graph = graphs[name]["measured_ns"]
-        row |= {"profiled_ns": made["predicted_ns"], "whole_ns": whole["ns"], "graph_ns": graph}
+        row |= {"profiled_ns": made["predicted_ns"], "graph_ns": graph}
+        row |= {"whole_ns": whole["ns"], "steady_ns": whole.get("steady_ns")}
         row["ratio"] = round(row["predicted_ns"] / graph, 3)
         row["profiled_ratio"] = round(made["predicted_ns"] / graph, 3)
         print(name, row, flush=True)

@@ -46,8 +46,8 @@ _FOLDERS = {
     TableKind.MOE: ("moe", "moe_perf"),
 }
 _TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
-# Requests choose experts unevenly: the more uneven of the two laws that all tables have.
-_DISTRIBUTION = "power_law_1.2"
+# Requests choose experts unevenly: the more uneven of the laws that all tables have.
+UNEVEN_LOADS = "power_law_1.2"
 _OTHER_WORK = "nongated"  # in the name of kernels of experts with two products, not three
 # The exceptions of numpy and zipfile for bytes that are not a whole archive.
 _DAMAGED = (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error, RuntimeError)
@@ -83,17 +83,26 @@ def extra_is_missing() -> bool:
 
 @cache
 def read_tables(
-    gpu: str, kind: TableKind, dtype: str = "bfloat16", library: str = LIBRARIES[0]
+    gpu: str,
+    kind: TableKind,
+    dtype: str = "bfloat16",
+    library: str = LIBRARIES[0],
+    loads: str = UNEVEN_LOADS,
 ) -> tuple[TableRows, ...]:
-    """A library's tables of a kind of work on a GPU in a type; none if it was not measured."""
+    """A library's tables of a kind of work on a GPU in a type; none if it was not measured.
+
+    `loads` is how experts are loaded, by its name in the tables; the tables in this package have
+    those of the default alone.
+    """
     system = _SYSTEMS.get(gpu)
     if system is None:
         return ()
-    read = read_packaged(_PACKAGED, gpu, system, kind, library)
+    is_usual = loads == UNEVEN_LOADS
+    read = read_packaged(_PACKAGED, gpu, system, kind, library) if is_usual else ()
     versions = {rows.version for rows in read}
     for path in _other_files(system, kind, library):
         if path.parent.name not in versions:
-            read += read_parquet(path, gpu, kind, dtype, library)
+            read += read_parquet(path, gpu, kind, dtype, library, loads)
     return tuple(rows for rows in read if rows.fixed[0] == dtype)
 
 
@@ -199,7 +208,7 @@ def packed(
 
 
 def read_parquet(
-    path: Path, gpu: str, kind: TableKind, dtype: str, library: str
+    path: Path, gpu: str, kind: TableKind, dtype: str, library: str, loads: str = UNEVEN_LOADS
 ) -> tuple[TableRows, ...]:
     """The tables in a file as `aiconfigurator` writes it, of the version that its folder names."""
     import pyarrow.parquet
@@ -209,7 +218,7 @@ def read_parquet(
         columns: Columns = pyarrow.parquet.read_table(path, filters=wanted).to_pydict()
     except (OSError, ValueError, pyarrow.ArrowException) as problem:
         raise _broken(str(path), f"it cannot be read: {problem}") from None
-    return tables_of(columns, str(path), gpu, path.parent.name, kind, library)
+    return tables_of(columns, str(path), gpu, path.parent.name, kind, library, loads)
 
 
 def tables_of(
@@ -219,6 +228,7 @@ def tables_of(
     version: str,
     kind: TableKind,
     library: str = LIBRARIES[0],
+    loads: str = UNEVEN_LOADS,
 ) -> tuple[TableRows, ...]:
     """The tables in the columns of a file; rows of other versions and types are skipped."""
     parts = _PARTS[kind]
@@ -229,7 +239,7 @@ def tables_of(
     count = len(columns["latency"])
     window = columns.get("window_size", [0] * count)
     full: Columns = {**columns, "window_size": window}
-    spread = columns.get("distribution", [_DISTRIBUTION] * count)
+    spread = columns.get("distribution", [loads] * count)
     sizes = zip(*(map(change, full[column]) for column, change in parts[0]), strict=True)
     fixed = zip(*(map(change, full[column]) for column, change in parts[1]), strict=True)
     measured = zip(
@@ -241,7 +251,7 @@ def tables_of(
             measured, columns["version"], spread, strict=True
         )
         if row_version == version
-        and law == _DISTRIBUTION
+        and law == loads
         and row_fixed[0] in _TYPES
         and _OTHER_WORK not in kernel
     )

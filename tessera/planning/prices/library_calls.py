@@ -29,6 +29,11 @@ class Product:
     width: int = 2
     narrowed: bool = False
 
+    @property
+    def is_widened(self) -> bool:
+        """Whether weights of a byte or less are widened for the product."""
+        return self.width == 1 and self.unit in ("bf16", "fp16")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:

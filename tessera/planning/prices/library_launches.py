@@ -61,9 +61,10 @@ class Habits:
     grouped_loads: float = 162.0  # of launches before the products of experts
     grouped_memory: float = 0.66  # fraction of the memory bandwidth that these products reach
     grouped_matrix: float = 0.85  # fraction of the rate of the matrix units
-    expert_loads: float = 260.0  # until an engine has sorted rows by expert
+    expert_loads: float = 227.0  # until an engine has sorted rows by expert
     expert_matrix: float = 0.7  # as `grouped_matrix`, of an engine
     widened_matrix: float = 0.4  # of that, if the weights are narrower than what is computed with
+    widened_product: float = 1.5  # of a product alone, likewise: over its time without widening
 
 
 USUAL = Habits()
@@ -79,10 +80,12 @@ def call_ns(
     habits: Habits = USUAL,
 ) -> float:
     """The time of a library call on `sms` SMs of a GPU."""
-    return sum(
+    ns = sum(
         min(launch_ns(work, moved, gpu, sms, constants) for work in works)
         for works, moved in stages(shape, traffic, habits)
     )
+    is_widened = isinstance(shape, Product) and shape.is_widened
+    return ns * (habits.widened_product if is_widened else 1.0)
 
 
 def stages(

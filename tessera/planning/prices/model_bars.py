@@ -18,6 +18,9 @@ from tessera.planning.prices.library_calls import Attention, CallShape, Experts,
 
 _MATRIX = ("bf16", "fp16", "fp8")
 _USUAL_NS = 2e4
+# Products that widen weights of 4 or 8 bits: few rows, and libraries differ by a factor of two and
+# more (`benchmarks/prediction/narrow_products.py`).
+_WIDENED = 1.1
 
 
 def call_family(shape: CallShape) -> str | None:
@@ -26,7 +29,7 @@ def call_family(shape: CallShape) -> str | None:
         case Product(unit=unit) if unit in _MATRIX:
             if unit == "fp8":
                 return "gemm fp8"
-            return "moe w4a16_mxfp4" if shape.width < 2 else "gemm bfloat16"
+            return "gemm bfloat16"
         case Attention(unit=unit) if unit in _MATRIX:
             return "context" if shape.causal or shape.queries > 1 else "generation"
         case Grouped() | Experts():
@@ -48,6 +51,8 @@ def bar_features(shape: CallShape, moved: float, ns: float, gpu: Gpu) -> tuple[f
 
 def model_bar(shape: CallShape, moved: float, ns: float, gpu: Gpu) -> float | None:
     """Half the width of the bar of a call, as a logarithm; None for a family without rows."""
+    if isinstance(shape, Product) and shape.is_widened:
+        return _WIDENED
     family = call_family(shape)
     if family is None:
         return None
