@@ -8,7 +8,10 @@ of them is judged by the third, in rotation. Times are at least that of the byte
 in a plan: some tables were measured with them in L2. The spread is the slowest of the three over
 the fastest, less one, on equal rows. The constants of the bar (`planning.prices.libraries`) come
 from one half of the shapes, and the other half is judged. `blind` takes them from the two libraries
-alone, as if nothing were known of the third. `before` is the bar that rows had without this.
+alone, as if nothing were known of the third. Where two libraries happen to run the same kernels on
+a GPU, they say nothing of a third; so the wider of two bars counts, that of the two on this GPU and
+that on GPUs of other architectures, where they may differ. `before` is the bar that rows had
+without this.
 `alike` is the part of the variance that two GPUs share; `ratio` says how often the bar of the
 ratio of two GPUs holds. `--fit` takes all rows and writes `library_bars.json`.
 """
@@ -18,7 +21,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import combinations
 from math import log
@@ -31,6 +34,7 @@ from benchmarks.common import arguments, write
 from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
 from tessera.frontend.machine.tables import has_tables, read_tables
 from tessera.ir.plan.tables import LIBRARIES, Fixed, Sizes, TableKind
+from tessera.planning.prices.carried import Kinship, kinship
 from tessera.planning.prices.libraries import family, features, shared_part
 from tessera.planning.prices.table_lookup import (
     NOISE,
@@ -103,21 +107,44 @@ def bars(cell: Cell, errors: list[Floats], on: NDArray[np.bool_]) -> Floats:
     return np.clip(np.exp(cell.features @ factors), *np.quantile(made, (0.02, 0.98)))
 
 
-def held_out(cell: Cell) -> tuple[Floats, Floats]:
-    """Bars by the other half of the shapes, and by the two libraries alone for each third one."""
+def held_out(cell: Cell) -> Floats:
+    """Bars by the other half of the shapes."""
     errors = cell.errors()
-    apart = np.where(cell.half, bars(cell, errors, ~cell.half), bars(cell, errors, cell.half))
-    blind = []
+    return np.where(cell.half, bars(cell, errors, ~cell.half), bars(cell, errors, cell.half))
+
+
+def blind_bars(cell: Cell, others: Sequence[Cell]) -> Floats:
+    """Bars by two libraries alone for each third one, here and on GPUs of other architectures."""
+    made = []
     for _, (first, second) in ROTATION:
-        pair = [PAIR_TO_THIRD * np.abs(cell.times[:, first] - cell.times[:, second])]
-        blind.append(bars(cell, pair, np.ones(len(cell.half), bool)))
-    return apart, np.array(blind)
+        pairs = [PAIR_TO_THIRD * np.abs(c.times[:, first] - c.times[:, second]) for c in others]
+        own = PAIR_TO_THIRD * np.abs(cell.times[:, first] - cell.times[:, second])
+        bar = bars(cell, [own], np.ones(len(cell.half), bool))
+        if others:
+            rows = np.concatenate([c.features for c in others])
+            factors = fitted(rows, np.concatenate(pairs))
+            ends = np.quantile(np.exp(rows @ factors), (0.02, 0.98))
+            bar = np.maximum(bar, np.clip(np.exp(cell.features @ factors), *ends))
+        made.append(bar)
+    return np.array(made)
 
 
-def judged(cell: Cell) -> dict[str, object]:
+def elsewhere(key: tuple[str, str], known: dict[tuple[str, str], Cell]) -> list[Cell]:
+    """The cells of a family on GPUs of other architectures."""
+    gpu, name = key
+    width = known[key].features.shape[1]
+    return [
+        cell
+        for (other, family_name), cell in known.items()
+        if family_name == name and cell.features.shape[1] == width
+        if kinship(find_gpu(gpu), find_gpu(other)) is not Kinship.ARCHITECTURE
+    ]
+
+
+def judged(cell: Cell, others: Sequence[Cell]) -> dict[str, object]:
     """How often bars hold, and how wide they are."""
     errors = cell.errors()
-    apart, blind = held_out(cell)
+    apart, blind = held_out(cell), blind_bars(cell, others)
     each = {LIBRARIES[i]: round(float((errors[i] <= apart).mean()), 3) for i in range(3)}
     width, spread = float(np.median(np.expm1(apart))), cell.spread()
     return {
@@ -189,7 +216,7 @@ def pairs(known: dict[tuple[str, str], Cell]) -> dict[str, dict[str, object]]:
         squares = float(np.sqrt((ones**2).mean() * (twos**2).mean()))
         kind, fixed = TableKind(name.split()[0]), a.keys[0][0]
         gpus = find_gpu(first), find_gpu(second)
-        bar_a, bar_b = np.tile(held_out(a)[0][here], 3), np.tile(held_out(b)[0][there], 3)
+        bar_a, bar_b = np.tile(held_out(a)[here], 3), np.tile(held_out(b)[there], 3)
         part = shared_part(kind, fixed, *gpus)
         bar = np.sqrt(bar_a**2 + bar_b**2 - 2 * part * bar_a * bar_b)
         result[f"{first} {second} {name}"] = {
@@ -225,6 +252,10 @@ def write_constants(known: dict[tuple[str, str], Cell], versions: dict[str, obje
     TARGET.write_text(text + "\n", encoding="utf-8")
 
 
+def mean_of(figures: Iterable[dict[str, object]], name: str) -> float:
+    return round(float(np.mean([float(str(own[name])) for own in figures])), 3)
+
+
 def main() -> None:
     parser = arguments(__doc__, "libraries.json")
     parser.add_argument("--rows", type=int, default=6000, help="of a family on a GPU, at most")
@@ -238,7 +269,7 @@ def main() -> None:
     if given.fit:
         write_constants(known, versions)
     three = {key: cell for key, cell in known.items() if cell.times.shape[1] == 3}
-    each = {f"{gpu} {name}": judged(cell) for (gpu, name), cell in three.items()}
+    each = {" ".join(key): judged(cell, elsewhere(key, three)) for key, cell in three.items()}
     for name, figures in each.items():
         print(name, json.dumps(figures))
     within = [0.88 <= float(str(f["held"])) <= 0.92 for f in each.values()]
@@ -248,6 +279,11 @@ def main() -> None:
         "held_88_to_92": sum(within),
         "half_width_up_to_1.5_spreads": sum(narrow),
         "both": sum(a and b for a, b in zip(within, narrow, strict=True)),
+        "blind": mean_of(each.values(), "blind"),
+        "blind_by_family": {
+            name: mean_of((each[" ".join(key)] for key in three if key[1] == name), "blind")
+            for name in sorted({name for _, name in three})
+        },
     }
     print(json.dumps(summary))
     document = {

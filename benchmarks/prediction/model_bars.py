@@ -54,7 +54,7 @@ HABITS = {  # the family whose rows decide, and a start that knows nothing
     "moe w4a16_mxfp4": ("widened_matrix",),
 }
 START = {"engine_matrix": 1.0, "put_moves": 2.0, "widened_matrix": 1.0}
-LOADS, STEPS, ROUNDS, FEW = 20.0, (0.5, 0.8, 0.93, 1.07, 1.25, 2.0), 8, 12
+LOADS, STEPS, ROUNDS, FEW, MOST = 20.0, (0.5, 0.8, 0.93, 1.07, 1.25, 2.0), 8, 12, 150
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def habits_of(rows: list[Row]) -> dict[str, object]:
     """The constants that engines decide, and how far off rows of GPUs are that are left out."""
     result: dict[str, object] = {}
     for family, names in HABITS.items():
-        own = [row for row in rows if row.family == family]
+        own = [row for row in rows if row.family == family][:MOST]
         made = fit_habits(own, names)
         alone: dict[str, object] = {}
         for key in sorted({row.gpu.key for row in own}):

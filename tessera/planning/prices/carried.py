@@ -1,20 +1,19 @@
-"""Times of library calls on a GPU that no table has, by the rows of the nearest GPU that one has.
+"""Times of library calls on a GPU that no table has, by the rows of GPUs that tables have.
 
-In: the shape of the work, a GPU, tables of another. Out: an `Estimate`. The rows' time is
+In: the shape of the work, a GPU, tables of others. Out: an `Estimate`. The rows' time is
 multiplied by what the model says of the two GPUs, so that errors of the model that both have in
-common cancel, and what a library does beside its kernel stays. How far off that is depends on
-whether the GPUs run the same kernels: of one architecture, both graphics cards, both for servers,
-or neither. `benchmarks/prediction/held_out.py` leaves out each kind of work on each
-GPU, and has the figures.
+common cancel, and what a library does beside its kernel stays. A GPU of the same architecture runs
+the same kernels, and counts alone. Without one, the mean over GPUs of several architectures counts.
+`benchmarks/prediction/held_out.py` leaves out each kind of work on each GPU, and has the figures.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from math import expm1, hypot, log, log1p
+from math import exp, expm1, hypot, log, log1p
 
 from tessera.ir.architecture import arch_number
 from tessera.ir.plan.machine import Gpu
@@ -36,19 +35,25 @@ class Kinship(enum.IntEnum):
     """How alike two GPUs are."""
 
     ARCHITECTURE = 0
-    GRAPHICS = 1
-    SERVERS = 2
-    NONE = 3
+    GRAPHICS = 1  # both are graphics cards
+    INSTRUCTIONS = 2  # matrix units of both are driven by warps, with `mma.sync`
+    SERVERS = 3
+    NONE = 4
 
 
-# Nine in ten are as near, as a logarithm.
+# Nine in ten are as near, as a logarithm: of one architecture, and from GPUs of others.
 _BARS = {
-    "gemm bfloat16": (0.15, 0.3, 0.4, 0.45),
-    "gemm": (0.15, 0.75, 0.9, 0.9),
-    "context": (0.18, 0.42, 0.6, 0.9),
-    "generation": (0.15, 0.35, 0.45, 0.55),
-    "moe": (0.3, 0.6, 0.8, 1.2),
+    "gemm bfloat16": (0.15, 0.33),
+    "gemm fp8": (0.18, 0.6),
+    "context": (0.18, 0.35),
+    "generation": (0.15, 0.35),
+    "moe": (0.15, 0.42),
 }
+_ALIKE = 4.0  # weight of a graphics card for another one; others have 1
+_OWN_MATRIX_UNITS = (
+    90  # from there on, but for graphics cards, they are driven by other instructions
+)
+_MOST_SOURCES = 3
 
 
 def kinship(first: Gpu, second: Gpu) -> Kinship:
@@ -57,9 +62,11 @@ def kinship(first: Gpu, second: Gpu) -> Kinship:
     if numbers[0] == numbers[1] or (min(numbers) >= 90 and numbers[0] // 10 == numbers[1] // 10):
         return Kinship.ARCHITECTURE
     graphics = [number in GRAPHICS for number in numbers]
-    if graphics[0] != graphics[1]:
-        return Kinship.NONE
-    return Kinship.GRAPHICS if graphics[0] else Kinship.SERVERS
+    if all(graphics):
+        return Kinship.GRAPHICS
+    if all(number in GRAPHICS or number < _OWN_MATRIX_UNITS for number in numbers):
+        return Kinship.INSTRUCTIONS
+    return Kinship.NONE if any(graphics) else Kinship.SERVERS
 
 
 def nearest(gpu: Gpu, others: Iterable[Gpu]) -> list[Gpu]:
@@ -72,18 +79,44 @@ def nearest(gpu: Gpu, others: Iterable[Gpu]) -> list[Gpu]:
     return sorted((other for other in others if other.key != gpu.key), key=apart)
 
 
+def sources_of(gpu: Gpu, others: Iterable[Gpu], has_rows: Callable[[Gpu], bool]) -> list[Gpu]:
+    """Of other GPUs that have rows, one of the same architecture, or the nearest of a few others.
+
+    Where architectures differ, so does what libraries run. Each such difference is in the rows of
+    one architecture, so that the mean of several has less of it.
+    """
+    apart: list[Gpu] = []
+    for other in nearest(gpu, others):
+        known = any(kinship(other, first) is Kinship.ARCHITECTURE for first in apart)
+        if known or len(apart) == _MOST_SOURCES or not has_rows(other):
+            continue
+        apart.append(other)
+        if kinship(gpu, other) is Kinship.ARCHITECTURE:
+            break
+    return apart
+
+
 def carried(
-    kind: TableKind, fixed: Fixed, sizes: Sizes, gpu: Gpu, tables: LibraryTables
+    kind: TableKind, fixed: Fixed, sizes: Sizes, gpu: Gpu, sources: Sequence[LibraryTables]
 ) -> Estimate | None:
-    """The time on a GPU by the tables of another one; None if they are far from its sizes."""
+    """The time on a GPU by the tables of others; None if all are far from its sizes."""
     _, moved = operations_and_bytes(kind, fixed, sizes)
-    there = tables.find(sizes, from_memory_ns(tables.gpu, moved))
-    if there is None:
+    total, value, error = 0.0, 0.0, 0.0
+    here = model_ns(kind, fixed, sizes, gpu)
+    for tables in sources:
+        there = tables.find(sizes, from_memory_ns(tables.gpu, moved))
+        if there is None:
+            continue
+        weight = _ALIKE if kinship(gpu, tables.gpu) is Kinship.GRAPHICS else 1.0
+        total += weight
+        value += weight * log(there.ns / model_ns(kind, fixed, sizes, tables.gpu))
+        error += weight * log1p(there.error)
+    if not total:
         return None
-    ratio = model_ns(kind, fixed, sizes, gpu) / model_ns(kind, fixed, sizes, tables.gpu)
     bars = _BARS.get(family(kind, fixed)) or _BARS[kind.value]
-    bar = hypot(log1p(there.error), bars[kinship(gpu, tables.gpu)])
-    return replace(there, ns=there.ns * ratio, error=expm1(bar), between=0.0)
+    alike = kinship(gpu, sources[0].gpu) is Kinship.ARCHITECTURE
+    bar = hypot(error / total, bars[0 if alike else 1])
+    return Estimate(here * exp(value / total), expm1(bar))
 
 
 def bare_part(kind: TableKind, fixed: Fixed, sizes: Sizes, gpu: Gpu) -> float:

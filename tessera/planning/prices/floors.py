@@ -132,6 +132,7 @@ def _checked(step: StepCosts, machine: Machine) -> StepCosts:
         for gpu, cost, whole in zip(gpus, costs, is_whole, strict=True)
         if whole and isinstance(cost, Duration) and cost.source not in _GUESSES
     ]
+    costs = _guesses_in_order(costs, gpus, is_whole, needs)
     for n, (cost, gpu) in enumerate(zip(costs, gpus, strict=True)):
         if isinstance(cost, Duration) and cost.source in _GUESSES:
             if is_whole[n]:
@@ -141,6 +142,30 @@ def _checked(step: StepCosts, machine: Machine) -> StepCosts:
                 cost = _beside_measured(cost, rate(gpu), measured, least)
             costs[n] = _far_above(cost, floors[n])
     return replace(step, on_device=tuple(costs))
+
+
+def _guesses_in_order(
+    costs: list[Cost], gpus: Sequence[Gpu], is_whole: Sequence[bool], needs: StepNeeds
+) -> list[Cost]:
+    """Guesses by the rows of other GPUs put in order with each other and with those of the model,
+    which are in order before."""
+    own = {
+        n: cost
+        for n, cost in enumerate(costs)
+        if is_whole[n] and isinstance(cost, Duration) and cost.source in _GUESSES
+    }
+    if not any(cost.source is CostSource.NEAR for cost in own.values()):
+        return costs
+    times = in_order([cost.ns for cost in own.values()], [gpus[n] for n in own], needs)
+    made = list(costs)
+    for (n, cost), ns in zip(own.items(), times, strict=True):
+        if abs(ns / cost.ns - 1.0) > 1e-9:
+            error = max(cost.error, max(ns / cost.ns, cost.ns / ns) - 1.0)
+            why = "moved, as two GPUs were in the wrong order"
+            made[n] = replace(
+                cost, ns=ns, error=error, mark=FloorMark.ORDERED, origin=_joined(cost.origin, why)
+            )
+    return made
 
 
 def _possible(cost: Cost, floor: float, usual: float) -> Cost:
@@ -174,6 +199,15 @@ def _possible(cost: Cost, floor: float, usual: float) -> Cost:
     )
 
 
+def between_measured(
+    ns: float, rates: tuple[float, ...], measured: Sequence[tuple[tuple[float, ...], float]]
+) -> float:
+    """A time that is not below that of a better GPU, and not above that of a worse one."""
+    least = max((own for other, own in measured if _is_better(other, rates)), default=0.0)
+    most = min((own for other, own in measured if _is_better(rates, other)), default=inf)
+    return min(max(ns, least), max(most, least))
+
+
 def _beside_measured(
     cost: Duration,
     rates: tuple[float, ...],
@@ -181,9 +215,7 @@ def _beside_measured(
     floor: float,
 ) -> Duration:
     """A guess that measured times of better and worse GPUs do not contradict."""
-    least = max((ns for other, ns in measured if _is_better(other, rates)), default=0.0)
-    most = min((ns for other, ns in measured if _is_better(rates, other)), default=inf)
-    ns = max(floor, min(max(cost.ns, least), max(most, least)))
+    ns = max(floor, between_measured(cost.ns, rates, measured))
     if ns == cost.ns:
         return cost
     error = max(cost.error, max(ns / cost.ns, cost.ns / ns) - 1.0)

@@ -43,7 +43,7 @@ from tessera.ir.plan.costs import (
 from tessera.ir.plan.machine import Device, Gpu, Machine
 from tessera.ir.plan.tables import LIBRARIES, Fixed, TableKind, WorkShape
 from tessera.ir.program.program import Buffer, Program
-from tessera.planning.prices.carried import Kinship, bare_part, carried, kinship, nearest
+from tessera.planning.prices.carried import bare_part, carried, sources_of
 from tessera.planning.prices.libraries import LibraryTables
 from tessera.planning.prices.step_bytes import PERSISTENT, distinct_bytes
 from tessera.planning.prices.table_lookup import (
@@ -133,18 +133,22 @@ def _known(
 
 
 @lru_cache(maxsize=256)
-def _near(gpu: str, kind: TableKind, fixed: Fixed, library: str | None) -> LibraryTables | None:
-    """The tables of the nearest GPU that has rows, if it runs such kernels."""
-    here = find_gpu(gpu)
-    measured = [other for key, other in gpu_table().items() if has_tables(key)]
-    for other in nearest(here, measured) if here.flops(UNITS[str(fixed[0])]) else ():
-        if kinship(here, other) > Kinship.GRAPHICS:
-            break
-        names = (library,) if library else LIBRARIES
+def _near(
+    gpu: str, kind: TableKind, fixed: Fixed, library: str | None
+) -> tuple[LibraryTables, ...]:
+    """The tables of GPUs that stand for one without rows (`sources_of`)."""
+    here, names = find_gpu(gpu), (library,) if library else LIBRARIES
+    if not here.flops(UNITS[str(fixed[0])]):
+        return ()
+
+    def tables_of(other: Gpu) -> LibraryTables | None:
         rows = [_versions(other.key, kind, fixed, name) for name in names]
-        if newest := tuple(own[max(own, key=_version_number)] for own in rows if own):
-            return LibraryTables(newest, library is not None)
-    return None
+        newest = tuple(own[max(own, key=_version_number)] for own in rows if own)
+        return LibraryTables(newest, library is not None) if newest else None
+
+    others = [other for key, other in gpu_table().items() if has_tables(key)]
+    chosen = sources_of(here, others, lambda other: tables_of(other) is not None)
+    return tuple(tables for other in chosen if (tables := tables_of(other)) is not None)
 
 
 def _of_library(
@@ -185,12 +189,12 @@ _OTHER_VERSION = 0.15  # added if the rows of the two GPUs are of different libr
 class KnownTables:
     """Tables by GPU and by the fixed properties of their rows; `mixed` if versions differ.
 
-    `near` has, for a GPU without rows, those of the nearest GPU that has some.
+    `near` has, for a GPU without rows, those of the GPUs that stand for it.
     """
 
     by_gpu: Mapping[str, LibraryTables]
     mixed: bool = False
-    near: Mapping[str, LibraryTables] = field(default_factory=dict)
+    near: Mapping[str, tuple[LibraryTables, ...]] = field(default_factory=dict)
 
 
 def step_shapes(program: Program, graph: KernelGraph, costs: Costs) -> list[StepShape]:
@@ -274,15 +278,16 @@ class _Priced:
         return min(known, key=lambda answer: answer.error)
 
     def _near(self, gpu: Gpu, cost: Duration) -> Duration:
-        """A time by the rows of the nearest GPU, if its bar is narrower than that of the model."""
+        """A time by the rows of other GPUs, if its bar is narrower than that of the model."""
         tables = self.known.near.get(gpu.key)
-        if tables is None or not self.own:
+        if not tables or not self.own:
             return cost
         shape = self.shape
         answer = carried(shape.kind, shape.fixed, shape.sizes, gpu, tables)
         if answer is None or answer.error >= cost.error:
             return cost
-        origin = f"{tables.origin()} on {tables.gpu.key}, {shape.text()}, times what the model says"
+        names = " and ".join(f"{own.origin()} on {own.gpu.key}" for own in tables)
+        origin = f"{names}, {shape.text()}, times what the model says"
         return Duration(ns=answer.ns, source=CostSource.NEAR, error=answer.error, origin=origin)
 
     def _row(self, tables: LibraryTables, least: float) -> Duration | None:

@@ -11,12 +11,12 @@ import pytest
 
 from tessera.driver.price_again import by_library
 from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
-from tessera.frontend.machine.tables import has_tables
+from tessera.frontend.machine.tables import has_tables, read_tables
 from tessera.ir.plan.costs import Costs, CostSource, Duration
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.plan.tables import LIBRARIES, TableKind, TableRows
-from tessera.planning.prices.carried import kinship, model_ns
+from tessera.planning.prices.carried import carried, kinship, model_ns, sources_of
 from tessera.planning.prices.libraries import LibraryTables, library_bar, shared_part
 from tessera.planning.prices.table_lookup import TableIndex
 from tessera.simulation.simulate_plan import read_followed
@@ -163,3 +163,33 @@ def test_no_gpu_that_is_better_in_both_is_slower_by_the_same_rows() -> None:
             continue
         times = [model_ns(TableKind.GEMM, ("bfloat16",), sizes, gpu) for gpu in better]
         assert times[0] <= 1.02 * times[1], (first.key, second.key, sizes)
+
+
+def test_a_gpu_is_predicted_from_its_architecture_or_from_several() -> None:
+    gpus = [gpu for key, gpu in gpu_table().items() if has_tables(key)]
+    names = {
+        gpu.key: [source.key for source in sources_of(gpu, gpus, lambda _: True)] for gpu in gpus
+    }
+    assert names["h200"] == ["h100-sxm"]
+    assert len(names["a100-80g-sxm"]) == len(names["l40s"]) == 3
+    assert names["l40s"][0] == "rtx-pro-6000-blackwell-server"
+    for gpu in gpus:
+        kin = [kinship(gpu, find_gpu(name)) for name in names[gpu.key]]
+        assert kin == sorted(kin)
+        assert gpu.key not in names[gpu.key]
+    drawn, bf16 = random.Random(3), ("bfloat16",)
+    tables = {
+        key: LibraryTables((TableIndex(rows, find_gpu(key)),), known=True)
+        for key in ("a100-80g-sxm", "l40s")
+        for rows in read_tables(key, TableKind.GEMM)
+        if rows.fixed == bf16
+    }
+    for gpu in (find_gpu("h100"), find_gpu("rtx-pro-6000"), find_gpu("b200")):
+        sizes = tuple(2 ** drawn.randint(4, 12) for _ in range(3))
+        both, *single = (
+            carried(TableKind.GEMM, bf16, sizes, gpu, [tables[key] for key in keys])
+            for keys in (tuple(tables), *((key,) for key in tables))
+        )
+        assert both is not None
+        times = [one.ns for one in single if one is not None]
+        assert min(times) * (1 - 1e-9) <= both.ns <= max(times) * (1 + 1e-9)
