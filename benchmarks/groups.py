@@ -80,6 +80,7 @@ BOTH = GPU + TORCH
 # What fails where PTX is read wrongly comes last.
 READING = (
     Run("reading.parse", PTXAS),
+    Run("reading.check_speed", PTXAS),
     Run("reading.traces"),
     Run("reading.startup"),
     Run("reading.accept"),

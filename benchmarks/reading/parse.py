@@ -60,9 +60,9 @@ class Time:
 def timed(action: Callable[[], object]) -> Time:
     """What one call took; garbage of earlier ones is collected before."""
     gc.collect()
-    wall, cpu = time.perf_counter(), _cpu_seconds()
+    wall, cpu = time.perf_counter(), cpu_seconds()
     action()
-    return Time(time.perf_counter() - wall, _cpu_seconds() - cpu)
+    return Time(time.perf_counter() - wall, cpu_seconds() - cpu)
 
 
 def in_turns(
@@ -73,7 +73,8 @@ def in_turns(
     return {name: summary([turn[name] for turn in turns]) for name in actions}
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """The processor time of this process and of those that it has waited for."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
 

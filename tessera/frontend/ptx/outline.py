@@ -61,7 +61,8 @@ _DECLARATION = re.compile(rf"{BLANK}({DECLARATION}){BLANK};")
 _REGISTER = re.compile(rf"(%[{NAME_CHARACTERS}]++)")
 _SIGILED = re.compile(rf"([$%][{NAME_CHARACTERS}]++)")
 _DOLLAR_LABEL = re.compile(rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:)")
-_BRACE_OR_REGISTERS = re.compile(r"[{}]|\.reg(?![\w$:.])[^;]*+;")
+_REGISTERS = re.compile(r"\.reg(?![\w$:.])[^;]*+;")
+_BRACE_OR_REGISTERS = re.compile(rf"[{{}}]|{_REGISTERS.pattern}")
 _NUMBER = re.compile(rf"([0-9](?<![{NAME_CHARACTERS}.%:][0-9])[{NAME_CHARACTERS}.]*+)")
 _BEFORE_BRACE = re.compile(rf":(?={BLANK}[{{}}])")
 """The end of a label in front of a brace; with a mark after it, the label is a piece of its own."""
@@ -137,7 +138,9 @@ def _set_apart(text: str) -> str:
     parts: list[str] = []
     opened: list[tuple[int, _NamesApart]] = []
     done = 0
-    for mark in _BRACE_OR_REGISTERS.finditer(text) if _APART not in text else ():
+    if _APART in text or not any("%" in names for names in _REGISTERS.findall(text)):
+        return text
+    for mark in _BRACE_OR_REGISTERS.finditer(text):
         if mark[0] == "{":
             opened.append((mark.start(), _NamesApart()))
         elif mark[0] != "}":

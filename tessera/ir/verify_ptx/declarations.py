@@ -10,6 +10,7 @@ Source: PTX ISA 9.0, sections 5.1 (state spaces), 5.2 (types), 5.4 (variables), 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 from tessera.diagnostics import Diagnostic, Label, Span, error, warning
@@ -30,6 +31,7 @@ from tessera.ir.verify_ptx.instruction import close_matches
 from tessera.ir.verify_ptx.names import operand_word
 
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
+_NOTHING = (None,) * 4
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 _WITH_VALUE = frozenset({"global", "const"})
 # The number of values of each directive of a kernel; other directives are not for kernels.
@@ -110,11 +112,23 @@ def _place(module: ptx.Module, directive: str) -> Span | None:
 
 def variable_fault(variable: ptx.Variable, place: str, version: tuple[int, int]) -> str | None:
     """What is wrong with a variable; `place` is module, body, entry or func (its parameters)."""
+    given = (variable.align, variable.pointer_align, variable.linkage, variable.initializer)
+    if given == _NOTHING and not variable.dimensions:
+        return _plain_fault(variable.space, variable.type, variable.vector, place, version)
     for check in (_align, _type, _space, _array, _linkage):
         fault = check(variable, place, version)
         if fault is not None:
             return fault
     return _initializer(variable) if variable.initializer is not None else None
+
+
+@functools.cache
+def _plain_fault(
+    space: str, type: str, vector: int | None, place: str, version: tuple[int, int]
+) -> str | None:
+    """What is wrong with a variable of which nothing else is given."""
+    variable = ptx.Variable(space=space, type=type, vector=vector, name="")
+    return _type(variable, place, version) or _space(variable, place, version)
 
 
 def _align(variable: ptx.Variable, _place: str, _version: object) -> str | None:

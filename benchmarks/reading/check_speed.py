@@ -1,0 +1,174 @@
+"""How fast is PTX read and checked, against ptxas where it only reads and checks.
+
+    python -m benchmarks.reading.check_speed [--repeats N] [--every N] [-o FILE]
+
+`ptxas -arch compute_XX` reads and checks a module and generates no code. Both read the same files
+of the corpus, in turns, on one core; what counts is processor time. The time of an empty module
+(the header of the same file) is measured in the same turns and taken off on both sides: for ptxas
+that is its start, for Tessera what a call costs. Every body is checked. `first` is the first time
+that this process sees a file, when it knows the statements of the files before; `again` the median
+of the later times. Totals by size and by producer, and the growth of time and memory up to 20 MB.
+
+It also applies the recorded single faults (`tests/fuzz/faults`), which a full run of ptxas refuses,
+and counts how many `-arch compute_XX` refuses: those that it accepts need code generation.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, write
+from benchmarks.reading.parse import cpu_seconds, machine, measure_growth
+from tessera.frontend.ptx.read_ptx import parse_module
+from tests.fuzz.faults.record import RECORDED, Planted, apply
+from tests.helpers.corpus import extracted, manifest
+from tests.helpers.ptxas import architecture, find_ptxas, raised
+
+CLASSES = (
+    ("below 5 KB", 0, 5_000),
+    ("5 to 50 KB", 5_000, 50_000),
+    ("50 to 200 KB", 50_000, 200_000),
+    ("200 KB to 1 MB", 200_000, 1_000_000),
+    ("above 1 MB", 1_000_000, 1 << 60),
+)
+LEAST_FILES = 10
+HEADER = re.compile(r".*?\.target[^\n]*\n(?:\s*\.address_size[^\n]*\n)?", re.DOTALL)
+
+
+def checker(text: str, options: Sequence[str], folder: Path, name: str) -> Callable[[], Any]:
+    """A call of ptxas that reads and checks a text."""
+    executable = find_ptxas() or "ptxas"
+    path = folder / f"{name}.ptx"
+    path.write_bytes(text.encode("utf-8", "surrogateescape") + b"\n")
+    target = raised(architecture(text), executable).replace("sm_", "compute_")
+    command = [executable, *options, "-arch", target, "-o", str(folder / "out"), str(path)]
+    return lambda: subprocess.run(command, check=False, capture_output=True)
+
+
+def took(action: Callable[[], Any]) -> float:
+    """The processor time of a call and of the processes that it starts."""
+    before = cpu_seconds()
+    action()
+    return cpu_seconds() - before
+
+
+def measure_file(text: str, entry: dict[str, Any], repeats: int, folder: Path) -> dict[str, Any]:
+    """The seconds of one file, and of its header alone."""
+    header = HEADER.match(text)
+    empty = header[0] if header else ".version 8.0\n.target sm_80\n"
+    actions: dict[str, Callable[[], Any]] = {
+        "ours": lambda: parse_module(text),
+        "ptxas": checker(text, entry["ptxas_options"], folder, "given"),
+        "ours_empty": lambda: parse_module(empty),
+        "ptxas_empty": checker(empty, entry["ptxas_options"], folder, "empty"),
+    }
+    gc.collect()
+    turns = [{name: took(action) for name, action in actions.items()} for _ in range(repeats)]
+    row: dict[str, Any] = {name: entry[name] for name in ("file", "producer")}
+    row["bytes"] = len(text.encode())
+    for name in actions:
+        row[name] = round(statistics.median(turn[name] for turn in turns[1:]), 6)
+    row["first"] = round(turns[0]["ours"], 6)
+    return row
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Rates and ratios of some files, without what an empty module takes."""
+    size = sum(row["bytes"] for row in rows) / 1e6
+    theirs = sum(row["ptxas"] - row["ptxas_empty"] for row in rows)
+    again = sum(row["ours"] - row["ours_empty"] for row in rows)
+    first = sum(row["first"] - row["ours_empty"] for row in rows)
+    return {
+        "files": len(rows),
+        "mb": round(size, 3),
+        "ptxas_s": round(theirs, 4),
+        "first_s": round(first, 4),
+        "again_s": round(again, 4),
+        "ptxas_mb_per_s": round(size / theirs, 2) if theirs > 0 else None,
+        "first_mb_per_s": round(size / first, 2),
+        "again_mb_per_s": round(size / again, 2),
+        "ratio_first": round(theirs / first, 2),
+        "ratio_again": round(theirs / again, 2),
+        "ratio_with_start": round(sum(row["ptxas"] for row in rows) / (again or 1e-9), 1),
+    }
+
+
+def by_group(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Totals of each class of sizes, and of each producer with enough files."""
+    groups = {name: [r for r in rows if low <= r["bytes"] < high] for name, low, high in CLASSES}
+    producers: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        producers[row["producer"]].append(row)
+    for name in sorted(producers):
+        if len(producers[name]) >= LEAST_FILES:
+            groups[name] = producers[name]
+    return {name: totals(chosen) for name, chosen in groups.items() if chosen}
+
+
+def judge_faults(folder: Path) -> dict[str, Any]:
+    """How many of the recorded faults ptxas refuses that generates no code."""
+    rows = [json.loads(line) for line in RECORDED.read_text().splitlines()[1:]]
+    refused: Counter[str] = Counter()
+    accepted: dict[str, list[str]] = {}
+    for row in rows:
+        fault = Planted.from_json(row)
+        text = apply((extracted() / fault.file).read_bytes().decode(), fault.edit)
+        options = next(e["ptxas_options"] for e in manifest(extracted()) if e["file"] == fault.file)
+        if checker(text, options, folder, "fault")().returncode:
+            refused[fault.kind] += 1
+        else:
+            accepted.setdefault(fault.kind, []).append(fault.said)
+    only = {kind: Counter(said) for kind, said in sorted(accepted.items())}
+    return {
+        "faults": len(rows),
+        "refused_without_code": refused.total(),
+        "refused_only_with_code": only,
+    }
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, print and write."""
+    parser = arguments(__doc__, "check_speed.json")
+    parser.add_argument("--repeats", type=int, default=4, help="the first of them stands apart")
+    parser.add_argument("--every", type=int, default=1, help="only every so many files")
+    options = parser.parse_args(words)
+    folder = extracted()
+    entries = manifest(folder)[:: options.every]
+    random.Random(1).shuffle(entries)  # files of one producer are alike
+    started = time.monotonic()
+    gc.freeze()
+    with tempfile.TemporaryDirectory() as scratch:
+        parse_module(".version 8.0\n.target sm_80\n.visible .entry k() { ret; }\n")
+        rows = []
+        for number, entry in enumerate(entries, 1):
+            text = (folder / entry["file"]).read_bytes().decode()
+            rows.append(measure_file(text, entry, options.repeats, Path(scratch)))
+            if number % 50 == 0:
+                print(f"{number} files, {time.monotonic() - started:.0f} s", file=sys.stderr)
+        faults = judge_faults(Path(scratch))
+    groups = by_group(rows)
+    for name, row in groups.items():
+        rates = (row[f"{what}_mb_per_s"] for what in ("ptxas", "first", "again"))
+        print(f"{name:16} {row['files']:4}", *(f"{rate or 0:7.2f}" for rate in rates), end=" ")
+        print(f"MB/s  ptxas/first {row['ratio_first']:6.2f}, again {row['ratio_again']:6.2f}")
+    print(f"{faults['refused_without_code']} of {faults['faults']} faults need no code generation")
+    growth = [] if options.every > 1 else measure_growth(folder, manifest(folder))
+    result = {**machine(), "repeats": options.repeats, "groups": groups, "faults": faults}
+    write({**result, "growth": growth, "files": rows}, options.output)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
