@@ -166,7 +166,8 @@ def plan(messages: Messages, given: Typed) -> int:
 
     Commas join traces of one step of a language model at several sizes: the plan takes the batch
     that memory and `--slo tpot=TIME` allow, and SHARE says how often a text takes the step.
-    `hf:CONFIG:SHARE` makes the traces, with SHARE tokens of answer for each prompt.
+    `hf:CONFIG:SHARE`, or a model folder, makes the traces, with SHARE tokens of answer for each
+    prompt.
 
     \b
     Examples:
@@ -308,6 +309,8 @@ def _traces(given: tuple[str, ...]) -> tuple[str, ...]:
     """The traces as typed, those that a config file stands for, or the kernel graph here."""
     if not given:
         return (_only_graph(),)
+    if len(given) == 1 and Path(given[0], "config.json").is_file():
+        given = (f"hf:{given[0]}",)
     if not any(name.startswith("hf:") for name in given):
         return given
     if len(given) > 1:

@@ -18,7 +18,13 @@ from tessera.cli.console import Messages, write_text
 from tessera.cli.folder_options import folder_options, with_folder
 from tessera.cli.given import Typed, reads_options
 from tessera.cli.options import data_option, form_option, seconds_option
-from tessera.cli.text_options import EngineCommand, burst_option, engine_options, steps_option
+from tessera.cli.text_options import (
+    EngineCommand,
+    burst_option,
+    engine_options,
+    slo_option,
+    steps_option,
+)
 from tessera.diagnostics import TesseraError, warning
 
 if TYPE_CHECKING:
@@ -81,6 +87,7 @@ _TURN_S = 0.0005
 )
 @seconds_option("--deadline", "deadline", "Give answers up that take longer.")
 @burst_option
+@slo_option
 @engine_options
 @data_option("Take weights from this file instead of the one the trace names.")
 @form_option
@@ -127,6 +134,7 @@ def serve(messages: Messages, given: Typed) -> int:
         open_socket(command.host, command.port) as listening,
         command.engine(
             max_waiting=command.max_waiting,
+            tpot_ns=(command.slo or {}).get("tpot_ns"),
             on_end=_Ends(metrics, messages).hear,
             on_drift=partial(_say_drift, messages),
         ) as engine,
@@ -139,6 +147,8 @@ def serve(messages: Messages, given: Typed) -> int:
         server.application()  # a missing package shows before the address is announced
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
+        if command.file != shown_file:
+            write_text(_foreseen(command))
         write_text(f"serving {shown_file} on http://{shown}:{port}\n")
         with PlanSuccession(engine, command.file, messages), quick_turns():
             run_server(server, listening)
@@ -154,6 +164,21 @@ def quick_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+def _foreseen(command: ServeCommand) -> str:
+    """What the plan of a model folder gives by simulation, with all rows taken at once."""
+    from tessera.driver.serve.foreseen import foreseen
+    from tessera.driver.serve.measures import Slo
+    from tessera.frontend.machine.quantities import format_time
+
+    made = foreseen(command.file, Slo(**(command.slo or {})), command.backend)
+    return (
+        f"simulated on the plan's GPUs, {made.requests} requests of {made.prompt} + {made.answer} "
+        "tokens at once: "
+        f"TTFT {format_time(made.ttft_ns)} and TPOT {format_time(made.tpot_ns)} in the median, "
+        f"{made.tokens_per_s:.4g} tokens/s\n"
+    )
 
 
 def _say_drift(messages: Messages, drift: Drift) -> None:
@@ -219,6 +244,7 @@ class ServeCommand(EngineCommand):
     tokenizer: str | None = None
     api_key_file: str | None = None
     deadline: float | None = None
+    slo: dict[str, float] | None = None
 
     def key(self) -> str | None:
         """The API key, if there is one."""

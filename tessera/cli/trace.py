@@ -146,9 +146,9 @@ def trace(messages: Messages, given: Typed) -> int:
 
     FUNCTION returns a callable and its inputs, or is the callable. The file is Python and runs as
     such; the trace that is made of it never does. `hf:` and a local config.json of a model of the
-    transformers library stand for one step of that model, without a GPU: nothing is fetched, and
-    no code that comes with a model is run. With `--device none` kernels are compiled without a
-    GPU, and their tiles are chosen without measuring.
+    transformers library, or its folder, stand for one step of that model, without a GPU: nothing
+    is fetched, and no code that comes with a model is run. With `--device none` kernels are
+    compiled without a GPU, and their tiles are chosen without measuring.
 
     \b
     Examples:
@@ -159,6 +159,8 @@ def trace(messages: Messages, given: Typed) -> int:
       tessc trace model.py:step -o step.ptx --device meta
       tessc trace hf:config.json -o decode.ptx --phase decode --batch 32 --context 4096
     """
+    if Path(str(given.values["model"]), "config.json").is_file():  # a model folder
+        given = given.having(model=f"{HF}{given.values['model']}")
     command = given.record(TraceCommand)
     if "route" not in given.typed and command.device == "none":
         command = replace(command, route=Route.PTX)

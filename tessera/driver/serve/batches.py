@@ -128,7 +128,7 @@ class Sizes:
     @property
     def is_mixed(self) -> bool:
         """Whether prompts and answers share steps."""
-        return self.steps[0].is_mixed
+        return bool(self.steps) and self.steps[0].is_mixed
 
     def mixed_step(self, tokens: int) -> StepSize:
         """The smallest step for so many tokens; the largest if none has room for all of them."""

@@ -39,7 +39,9 @@ from tessera.driver.serve.opened import OpenedRuntime
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.residents import (
     check_same_steps,
+    engine_hardware,
     engine_sizes,
+    find_budget,
     find_monitor,
     find_pays,
     find_switch,
@@ -74,6 +76,7 @@ class Engine(EngineLoop):
         policy: str | None = None,
         switch: SwitchRule | None = None,
         check_ranges: bool = True,
+        tpot_ns: float | None = None,
         watch: bool | None = None,
         on_drift: Callable[[Drift], object] | None = None,
         on_end: Callable[[Generation], object] | None = None,
@@ -88,12 +91,14 @@ class Engine(EngineLoop):
         prompts in line are refused (TSR5065). Of a plan with two policies both are ready, and
         `switch` says when prompts are given which, unless `policy` names one. With `check_ranges`,
         tokens that the analysis of the steps shows to be out of range are refused also where the
-        steps do not give logits. On GPUs replicas that share no GPU are in processes of their own
-        (`isolated=False`: in this one, which a fault then takes with it). `watch`: `on_drift` hears
-        when steps leave the error bars of the plan; unless given, on GPUs only, for which plans are
-        made.
+        steps do not give logits. Mixed steps take no more tokens than keep `tpot_ns`, a limit on
+        the time per token, by the times of the plan. On GPUs replicas that share no GPU are in
+        processes of their own (`isolated=False`: in this one, which a fault then takes with it).
+        `watch`: `on_drift` hears when steps leave the error bars of the plan; unless given, on GPUs
+        only, for which plans are made.
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
+        check_amounts({"tpot_ns": tpot_ns})
         self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}
         runtime = Runtime(plan, **self._options)
         try:
@@ -104,11 +109,15 @@ class Engine(EngineLoop):
             self._watch = watch
             self._looks_ahead = look_ahead
             serving = self._opened(runtime)
+            budget = None
+            if tpot_ns is not None:
+                hardware = engine_hardware(runtime.plan, runtime.backend)
+                budget = find_budget(serving.sizes, runtime.replicas, hardware, tpot_ns)
         except BaseException:
             runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
-        super().__init__(serving, burst=burst, on_end=on_end, on_drift=on_drift)
+        super().__init__(serving, burst=burst, budget=budget, on_end=on_end, on_drift=on_drift)
         set_aside(id(self))
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:

@@ -46,6 +46,7 @@ class EngineLoop:
         serving: OpenedRuntime,
         *,
         burst: int,
+        budget: int | None = None,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
@@ -55,7 +56,7 @@ class EngineLoop:
         self._on_drift = on_drift
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._book = AnswerBook(lambda: self._inbox.put(None))
-        self._scheduler = Scheduler(serving.sizes, burst=burst)
+        self._scheduler = Scheduler(serving.sizes, burst=burst, budget=budget)
         self._homes = Homes()
         self._homes.add(serving.runtime, serving.monitor)
         self._ahead = LookAhead(self._scheduler, self._homes)

@@ -79,6 +79,7 @@ class Following:
         clock: StepClock,
         *,
         burst: int = 1,
+        budget: int | None = None,
         policy: AdmissionPolicy | None = None,
         move_price: MovePrice | None = None,
         pays: Pays | None = None,
@@ -91,7 +92,7 @@ class Following:
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
-        self.scheduler = Scheduler(sizes, burst=burst, numbers_blocks=False)
+        self.scheduler = Scheduler(sizes, burst=burst, budget=budget, numbers_blocks=False)
         self.result = FollowedText(requests=[], waiting=[], steps={})
         self._move_price = move_price or (lambda *_: (0, 0.0))
         self._pays = pays

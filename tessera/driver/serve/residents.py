@@ -88,6 +88,25 @@ def find_prices(
     )
 
 
+def find_budget(
+    sizes: Sizes, replicas: Sequence[Replica], hardware: Hardware, tpot_ns: float | None
+) -> int | None:
+    """The most tokens of a mixed step that keeps a limit on the time per token, by simulation.
+
+    If no step keeps it, those of the smallest; None without a limit, or if steps are not mixed.
+    """
+    if tpot_ns is None or not sizes.is_mixed:
+        return None
+    traces = 1 + max(placed.trace for replica in replicas for placed in replica.traces)
+    clock = RatedClock(replicas, hardware, traces)
+    within = [
+        step.tokens
+        for step in sizes.decode
+        if max(clock.alone_ns(step.trace, number) for number in range(len(replicas))) <= tpot_ns
+    ]
+    return max(within, default=sizes.decode[0].tokens)
+
+
 def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:
     """The sizes that the scheduler of an engine needs."""
     sizes = model.sizes(runtime.sequences)

@@ -25,7 +25,7 @@ from tessera.driver.serve.options import (
     TextSimulationOptions,
 )
 from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
-from tessera.driver.serve.residents import check_rule, find_prices, with_policies
+from tessera.driver.serve.residents import check_rule, find_budget, find_prices, with_policies
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
 from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
@@ -98,7 +98,13 @@ def simulate_text(
     if policy is not None and not ways:
         pays = rule_of_moves(sizes, replicas, hardware, prices, policy)
     following = Following(
-        sizes, clock, burst=arriving.burst, policy=policy, move_price=prices.of, pays=pays
+        sizes,
+        clock,
+        burst=arriving.burst,
+        budget=find_budget(sizes, replicas, hardware, arriving.slo.tpot_ns),
+        policy=policy,
+        move_price=prices.of,
+        pays=pays,
     )
     followed = following.run(wanted, counter(on_progress, "simulating", "requests"))
     first = min((request.came_ns for request in followed.requests), default=0.0)

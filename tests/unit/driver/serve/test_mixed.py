@@ -16,7 +16,9 @@ from tessera.diagnostics import Source, TesseraError
 from tessera.driver.load import read_program
 from tessera.driver.serve.batches import Job, Sizes, StepSize
 from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.residents import engine_hardware, find_budget
 from tessera.driver.serve.scheduler import Scheduler
+from tessera.driver.serve.simulate_text import programs_of
 from tessera.driver.serve.steps import find_steps
 from tests.helpers.corpus import ROOT
 from tests.unit.driver.serve.test_scheduler import FixedClock
@@ -88,6 +90,10 @@ def test_tokens_of_a_model_folder_equal_those_of_generate(sizes: tuple[int, ...]
     options = tessera.PlanOptions(gpus="l40s", strategy="single", slots=1, sequences=1)
     plan = tessera.plan([f"{TRACES}/mixed_steps_{n}.ptx" for n in sizes], options).plan
     weights = TRACES / "mixed_model"
+    sized = find_steps([f"mixed_steps_{n}" for n in sizes], programs_of(plan)).sizes(1)
+    hardware = engine_hardware(plan, "cpu")
+    for limit_ns, budget in ((None, None), (1.0, sizes[0]), (1e12, sizes[-1])):
+        assert find_budget(sized, plan.replicas, hardware, limit_ns) == budget
     with tessera.Engine(plan, backend="cpu", weights=weights, steps={"end": [2]}) as engine:
         given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases]
         answers = [answer.result(300) for answer in given]
