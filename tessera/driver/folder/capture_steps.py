@@ -56,8 +56,22 @@ def footprint(folder: ModelFolder) -> ModelBytes:
     size = MixedSize(tokens=2, rows=1, context=1, block=1, blocks=1)
     with among_fakes():
         step, _ = make_mixed(folder.config, size)
+        _check_shapes(folder, {name: tuple(p.shape) for name, p in step.named_parameters()})
         cached = sum(buffer.nbytes for buffer in step.block_cache.buffers())
         return ModelBytes(cached, sum(parameter.nbytes for parameter in step.parameters()))
+
+
+def _check_shapes(folder: ModelFolder, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Refuse tensors that have the name of a parameter and another shape, before any capture."""
+    checkpoint = open_checkpoint(folder.path)
+    checkpoint.close()
+    for name, tensor in checkpoint.types.items():
+        if name in shapes and tuple(tensor.shape) != shapes[name]:
+            raise wrong_folder(
+                f"`{name}` of `{folder.path}` has the shape {list(tensor.shape)}, and "
+                f"{list(shapes[name])} by its config",
+                "copy the config and the weights of one model",
+            )
 
 
 def capture_steps(

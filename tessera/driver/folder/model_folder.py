@@ -88,6 +88,8 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
     open_checkpoint(folder).close()
     shards = sorted(folder.glob("*.safetensors"))
     tokenizer = folder / "tokenizer.json"
+    if tokenizer.is_file():
+        _check_tokenizer(tokenizer, config)
     return ModelFolder(
         path=folder,
         config=config,
@@ -95,6 +97,26 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
         tokenizer=str(tokenizer) if tokenizer.is_file() else None,
         files=tuple((s.name, s.stat().st_size, s.stat().st_mtime_ns) for s in shards),
     )
+
+
+def _check_tokenizer(file: Path, config: HfConfig) -> None:
+    """Refuse a tokenizer that has tokens beyond the vocabulary of the model."""
+    try:
+        values = json.loads(read_source(str(file)).text)
+        listed = values["model"]["vocab"]
+        numbers = listed.values() if isinstance(listed, dict) else range(len(listed))
+        added = [token["id"] for token in values.get("added_tokens") or ()]
+        last = max([*numbers, *added], default=-1)
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise wrong_folder(f"`{file}` is no tokenizer file") from None
+    text = config.values.get("text_config")
+    sizes = [t.get("vocab_size") for t in (text, config.values) if isinstance(t, dict)]
+    known = next((size for size in sizes if isinstance(size, int)), None)
+    if known is not None and last >= known:
+        raise wrong_folder(
+            f"`{file}` has a token {last}, and the model a vocabulary of {known}",
+            "copy the tokenizer that belongs to the model",
+        )
 
 
 def _end_tokens(folder: Path, config: HfConfig) -> tuple[int, ...]:

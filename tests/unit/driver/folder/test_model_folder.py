@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.driver.folder.capture_steps import footprint
 from tessera.driver.folder.model_folder import read_folder
 from tests.helpers.corpus import ROOT
 
@@ -32,9 +33,14 @@ def test_a_folder_says_how_long_sequences_are_and_what_ends_them(folder: Path) -
     read = read_folder(folder)
     assert (read.longest, read.end, read.tokenizer) == (32, (2,), None)
     changed(folder, "generation_config.json", eos_token_id=[5, 7])
-    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer.json").write_text(tokenizer(63))
     read = read_folder(folder)
     assert (read.end, read.tokenizer) == ((5, 7), str(folder / "tokenizer.json"))
+
+
+def tokenizer(last: int) -> str:
+    added = [{"id": last, "content": "<end>"}]
+    return json.dumps({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}}, "added_tokens": added})
 
 
 def pickled(folder: Path) -> None:
@@ -55,6 +61,10 @@ WRONG: dict[str, Callable[[Path], object]] = {
     r"TSR6019.*`eos_token_id`": lambda folder: changed(
         folder, "generation_config.json", eos_token_id="</s>"
     ),
+    r"TSR6019.*a token 64, and the model a vocabulary of 64": lambda folder: (
+        folder / "tokenizer.json"
+    ).write_text(tokenizer(64)),
+    r"TSR6019.*no tokenizer file": lambda folder: (folder / "tokenizer.json").write_text("{}"),
     r"TSR6019.*is not JSON": lambda folder: (folder / "generation_config.json").write_text("["),
 }
 
@@ -65,3 +75,12 @@ def test_what_is_wrong_with_a_folder_is_said_once(folder: Path, said: str) -> No
     with pytest.raises(TesseraError, match=said) as problem:
         read_folder(folder)
     assert len(problem.value.diagnostics) == 1
+
+
+def test_weights_of_another_shape_are_refused_before_a_capture(folder: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch")
+    pytest.importorskip("transformers", reason="needs transformers")
+    pytest.importorskip("triton", reason="needs Triton")
+    changed(folder, "config.json", intermediate_size=48)
+    with pytest.raises(TesseraError, match=r"TSR6019.*`model.layers.0.mlp.*48"):
+        footprint(read_folder(folder))
