@@ -16,7 +16,7 @@ import itertools
 import re
 
 from tessera.frontend.ptx.declarations import DECLARATION, declare
-from tessera.frontend.ptx.statement_runs import INSTRUCTION, LOCATION, PRAGMA
+from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, STATEMENT
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
@@ -377,8 +377,8 @@ def _well_formed(statements: set[str]) -> set[str] | None:
     if len(_WELL_FORMED) > MANY:
         _WELL_FORMED.clear()
     for statement in statements - _WELL_FORMED:
-        if INSTRUCTION.fullmatch(f"{statement};"):
-            _WELL_FORMED.add(statement)
-        else:
-            return None
+        match = STATEMENT.fullmatch(f"{statement};")
+        if match is None or 0 not in (match.start(2), match.start(3)):
+            return None  # something else than an instruction, or something in front of it
+        _WELL_FORMED.add(statement)
     return statements
