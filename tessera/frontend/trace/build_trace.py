@@ -202,7 +202,7 @@ class ProgramBuilder:
                 "TSR1100",
                 f"unknown trace version: {text[:20]}",
                 (at, at + len(text)),
-                hint=f"this release of Tessera reads versions {' and '.join(VERSIONS)}",
+                hint=f"this release of Tessera reads versions 1 to {VERSIONS[-1]}",
             )
             raise StopReading
         return text
