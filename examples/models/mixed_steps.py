@@ -24,7 +24,9 @@ from tessera.driver.folder.model_folder import FolderOptions, read_folder
 from tessera.frontend.machine.gpus import machine_of
 
 LENGTHS = ((5, 6), (1, 3), (9, 4), (8, 1), (12, 5), (3, 8), (2, 2), (20, 12))
-OPTIONS = FolderOptions(rows=3, context=32, block=4, step_tokens=(3, 8), route="library", draws=False)
+OPTIONS = FolderOptions(
+    rows=3, context=32, block=4, step_tokens=(3, 8), route="library", draws=False
+)
 
 
 def make_model() -> transformers.PreTrainedModel:
