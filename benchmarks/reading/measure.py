@@ -7,16 +7,13 @@ it at most once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from benchmarks.reading.oracle import Oracle
-from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version, read_version
+from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version
 
 Span = tuple[Version, Version]
 _REMOVED = "from PTX ISA version"
-_NOT_NOW = ("sm_82", "sm_101")
-_NEEDED = re.compile(r"requires PTX ISA \.version (\d+\.\d+)")
 
 
 def spell(version: Version) -> str:
@@ -24,13 +21,9 @@ def spell(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
-MEASURED_TARGETS = [name for name in TARGETS if name.rstrip("af") not in _NOT_NOW]
-"""Targets that ptxas has."""
-
-
 def versions_of(target: str) -> list[Version]:
-    """The versions that a kernel with parameters for a target may have, oldest first."""
-    return [version for version in VERSIONS if version >= max(TARGETS[target], (1, 4))]
+    """The versions that a module for a target may have, oldest first."""
+    return [version for version in VERSIONS if version >= TARGETS[target]]
 
 
 def spans_on(
@@ -67,27 +60,15 @@ def _spans(
 def _firsts(
     oracle: Oracle, texts: list[str], target: str, versions: list[Version]
 ) -> dict[str, Version]:
-    """The first version that takes each text; the last of `versions` takes all.
-
-    ptxas mostly says which version a text needs: that one is asked next, or else the following one.
-    """
+    """The first version that takes each text, by halving; the last of `versions` takes all."""
     if not texts or not versions:
         return {}
-    firsts = {}
-    least: dict[Version, list[str]] = {versions[0]: texts}
-    while least:
-        version = min(least)
-        asked = least.pop(version)
-        said = oracle.ask(asked, target, spell(version)) or {}
-        for text in asked:
-            if said.get(text, "") is None:
-                firsts[text] = version
-            elif version < versions[-1]:
-                match = _NEEDED.search(said.get(text) or "")
-                needed = read_version(match[1]) if match else version
-                later = [v for v in versions if v > version]
-                following = needed if needed in later else later[0]
-                least.setdefault(following, []).append(text)
-            else:
-                firsts[text] = version
-    return firsts
+    if len(versions) == 1:
+        return dict.fromkeys(texts, versions[0])
+    middle = 0 if len(versions) > 20 else (len(versions) - 1) // 2
+    said = oracle.ask(texts, target, spell(versions[middle])) or {}
+    taken = [text for text in texts if said.get(text, "") is None]
+    rest = [text for text in texts if said.get(text, "") is not None]
+    return _firsts(oracle, taken, target, versions[: middle + 1]) | _firsts(
+        oracle, rest, target, versions[middle + 1 :]
+    )

@@ -20,7 +20,6 @@ from benchmarks.reading.statements import in_kernel, module_head
 from tests.helpers.ptxas import COMPLAINT, ptxas_version, raised
 
 BATCH = 400
-REMEMBERED = 40
 _UNKNOWN_TARGET = re.compile(
     r"is not defined for option|Unsupported \.target|Unsupported \.version"
 )
@@ -34,36 +33,25 @@ class Oracle:
         self.version = ptxas_version(executable)
         self.folder = folder / self.version
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.answers: dict[str, dict[str, str | None]] = {}
 
     def ask(
         self, statements: Sequence[str], target: str, version: str
     ) -> dict[str, str | None] | None:
         """What is wrong with each statement; None if ptxas lacks the target or the version."""
-        known = self._known(f"{target}_{version}")
-        if "" in known:
+        path = self.folder / f"{target}_{version}.json"
+        known: dict[str, str | None] = json.loads(path.read_text()) if path.exists() else {}
+        if known.get("") == "lacking":
             return None
         new = [text for text in dict.fromkeys(statements) if text not in known]
-        path = self.folder / f"{target}_{version}.jsonl"
         for start in range(0, len(new), BATCH):
             answer = self._judge(new[start : start + BATCH], target, version)
-            known.update({"": "lacking"} if answer is None else answer)
-            with path.open("a") as file:
-                rows = [("", "lacking")] if answer is None else answer.items()
-                file.writelines(json.dumps(row) + "\n" for row in rows)
             if answer is None:
+                path.write_text('{"": "lacking"}')
                 return None
+            known |= answer
+        if new:
+            path.write_text(json.dumps(known))
         return {text: known[text] for text in statements}
-
-    def _known(self, name: str) -> dict[str, str | None]:
-        """The answers for a target and version; those of a few are kept in memory."""
-        if name not in self.answers:
-            path = self.folder / f"{name}.jsonl"
-            lines = path.read_text().splitlines() if path.exists() else []
-            while len(self.answers) >= REMEMBERED:
-                self.answers.pop(next(iter(self.answers)), None)
-            self.answers[name] = dict(map(json.loads, lines))
-        return self.answers[name]
 
     def _judge(
         self, statements: Sequence[str], target: str, version: str

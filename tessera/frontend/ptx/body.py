@@ -7,6 +7,7 @@ is one. Whatever is unusual has no outline: the body is then matched statement b
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,8 +30,6 @@ _PLAIN = rf'[^{{}}/"#]*+(?:(?>{COMMENT}|{STRING}|/(?!\*))[^{{}}/"#]*+)*+'
 _INSIDE = _PLAIN
 for _ in range(3):
     _INSIDE = rf"{_PLAIN}(?:\{{{_INSIDE}\}}{_PLAIN})*+"
-_BODY = re.compile(_INSIDE)
-"""The text up to a `}` that closes more braces than were opened."""
 
 _COMMENT_OR_STRING = re.compile(rf"{COMMENT}|{STRING}")
 _NAME = re.compile(rf"(?<![{NAME_CHARACTERS}.%:])(?!{TOKEN}){NAME}")
@@ -110,10 +109,16 @@ class BodyReader:
             if likely is not None:
                 yield likely
             self.wasted += (len(self.text) if likely is None else likely) - start
-        inside = _BODY.match(self.text, start)
+        inside = _inside().match(self.text, start)
         end = inside.end() if inside else start
         if end != likely and self.text[end : end + 1] == "}":
             yield end
+
+
+@functools.cache
+def _inside() -> re.Pattern[str]:
+    """The text up to a `}` that closes more braces than were opened; few files need it."""
+    return re.compile(_INSIDE)
 
 
 def _likely_end(text: str, start: int) -> int | None:

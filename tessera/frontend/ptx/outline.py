@@ -16,7 +16,7 @@ import itertools
 import re
 
 from tessera.frontend.ptx.declarations import DECLARATION, declare
-from tessera.frontend.ptx.statement_runs import INSTRUCTION, LOCATION, PRAGMA
+from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, STATEMENT
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
@@ -28,10 +28,9 @@ from tessera.frontend.ptx.terminals import (
     STRING,
     TERMINALS,
 )
-from tessera.ir.opcodes.rules import READS_VALUES
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline
-from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token, variable_kind
+from tessera.ir.verify_ptx.names import LABEL, READS_VALUES, TOKEN, kind_token, variable_kind
 
 MAX_OUTLINED = 20
 """Bodies nested deeper than this have no outline."""
@@ -378,8 +377,8 @@ def _well_formed(statements: set[str]) -> set[str] | None:
     if len(_WELL_FORMED) > MANY:
         _WELL_FORMED.clear()
     for statement in statements - _WELL_FORMED:
-        if INSTRUCTION.fullmatch(f"{statement};"):
-            _WELL_FORMED.add(statement)
-        else:
-            return None
+        match = STATEMENT.fullmatch(f"{statement};")
+        if match is None or 0 not in (match.start(2), match.start(3)):
+            return None  # something else than an instruction, or something in front of it
+        _WELL_FORMED.add(statement)
     return statements

@@ -59,26 +59,21 @@ PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 LABEL = rf"{NAME}{BLANK}:(?!{GAP}(?:\.callprototype\b|{TERMINALS['TARGET_LIST']}))"
 
 
-def _instruction(capture: str) -> str:
+def _statement(capture: str) -> str:
     guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
     opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
-    return rf"{guard}{opcode}{BLANK}({capture}(?:{OPERANDS})?);"
-
-
-def _statement(capture: str) -> str:
+    operands = rf"{BLANK}({capture}(?:{OPERANDS})?);"
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
     declaration = rf"({capture}{DECLARATION}){BLANK};"
     pragma = rf"({capture}{PRAGMA}){BLANK};"
-    instruction = _instruction(capture)
-    return rf"{GAP}(?:{label}|{instruction}|{location}|{declaration}|{pragma})"
+    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration}|{pragma})"
 
 
 ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
 STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
 """One statement with its parts, or a brace (the last group)."""
-INSTRUCTION = re.compile(_instruction("?:"))
 _STRING = re.compile(STRING)
 _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
