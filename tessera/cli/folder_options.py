@@ -71,7 +71,8 @@ def with_folder(messages: Messages, given: Typed) -> Typed:
     from tessera.driver.folder.prepare_folder import prepare_folder
 
     on_cpu = given.values.get("backend") == BackendName.CPU
-    if not on_cpu and given.values.get("gpus") is None:
+    has_model = os.path.exists(os.path.join(file, "config.json"))  # if not, that is the fault
+    if has_model and not on_cpu and given.values.get("gpus") is None:
         raise click.UsageError(
             "a model folder is planned for GPUs: name them with `--gpus`, or use `--backend cpu`"
         )

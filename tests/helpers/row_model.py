@@ -122,7 +122,7 @@ class RowModel:
             return
         own = self.scheduler.sizes.serves
         assert not own or own[batch.number][work.size.trace] > 0, "it does not serve this step"
-        jobs = list(batch.decoding.values()) if work.is_decode else [j for j, _ in work.chunks]
+        jobs = list(batch.decoding.values()) if work.answers else [j for j, _ in work.chunks]
         for job in jobs:
             held = self.cells[batch.number, job.row]
             assert held == (job.number, batch.position(job)), "the row holds something else"

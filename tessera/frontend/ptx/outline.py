@@ -180,7 +180,7 @@ class _Registers(dict[str, str]):
 
     def __init__(self, declarations: list[ptx.Variable], length: int) -> None:
         self.ranges: dict[str, tuple[int, str]] = {}
-        self.are_unclear = False
+        self.are_unclear = _repeat(declarations)
         for variable in declarations:
             name, count, token = variable.name, variable.count, _token(variable)
             if count is not None:
@@ -201,6 +201,11 @@ class _Registers(dict[str, str]):
         self.are_unclear |= name.startswith(TOKEN)
         self[name] = known = token if is_one else name
         return known
+
+
+def _repeat(declarations: list[ptx.Variable]) -> bool:
+    """Whether a name is declared twice, which is a fault."""
+    return len({variable.name for variable in declarations}) < len(declarations)
 
 
 def _numbered(prefix: str, count: int) -> list[str]:
@@ -253,6 +258,8 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
             return None
         distinct.difference_update(late)
         declarations = declarations + taken
+        if _repeat(declarations):
+            return None
     statements = _well_formed(_without_values(distinct))
     if statements is None:
         return None

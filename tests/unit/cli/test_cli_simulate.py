@@ -180,7 +180,7 @@ def test_what_is_no_plan(folder: Path, text: str, name: str) -> None:
     ]
     (folder / "old.tsp").write_text("".join(kept).replace("tessera-plan 2", "tessera-plan 1", 1))
     outcome = tessc("simulate", name)
-    codes = {"none.tsp": "TSR1900", ".": "TSR1900", "old.tsp": "TSR5060"}
+    codes = {"none.tsp": "TSR1900", ".": "TSR6019", "old.tsp": "TSR5060"}
     assert (outcome.code, outcome.out) == (1, b"")
     assert outcome.err.count("error[") == 1
     assert f"error[{codes.get(name, 'TSR')}" in outcome.err
