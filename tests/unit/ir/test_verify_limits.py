@@ -42,3 +42,27 @@ def test_a_name_of_a_megabyte_is_cut_in_messages(statement: str) -> None:
         assert len(str(found.headline)) <= LONGEST_TEXT
         assert len(label) <= LONGEST_TEXT
         assert len(found.hint or "") <= LONGEST_TEXT
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        ".reg .b32 a;\nmov.b32 a, 1;\n.reg .b32 a;\n",
+        ".reg .b32 a;\nmov.b32 a, 1;\n.reg .b64 a;\n",
+        ".reg .b32 %r<5>;\n.reg .b32 %r<5>;\n",
+        ".reg .b32 %r<5>;\n.reg .b32 %r3;\n",
+        ".reg .b32 %r<5>;\nmov.b32 %r1, 1;\n.reg .b32 %r<5>;\n",
+        ".shared .b32 s;\n.shared .b32 s;\n",
+        ".reg .b32 a;\n.shared .b32 a;\n",
+        ".reg .b32 a;\n{\n.reg .b32 b;\n.reg .b32 b;\nmov.b32 b, 1;\n}\n",
+        "L: ret;\nL: ret;\n",
+        ".reg .b32 a, a;\n",
+    ],
+)
+def test_a_name_declared_twice(body: str) -> None:
+    for _ in range(2):  # what was read once is remembered
+        assert [found.code for found in findings(f"{HEAD}{body}ret;\n}}\n")] == ["TSR1021"]
+
+
+def test_a_block_may_declare_a_name_again() -> None:
+    assert findings(HEAD + ".reg .b32 a;\n{\n.reg .b32 a;\nmov.b32 a, 1;\n}\nret;\n}\n") == ()
