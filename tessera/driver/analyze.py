@@ -147,15 +147,14 @@ def with_trace(report: Report) -> KernelGraph:
     if report.name == STDIN_NAME:
         return report.graph
     from tessera.ir.graph.graph import TraceReference
-    from tessera.ir.program.print_trace import print_program
-    from tessera.ir.text_digest import text_digest
+    from tessera.ir.program.print_trace import program_digest
 
     try:
         # Links are resolved, because readers of a graph do not follow them.
         path = os.path.relpath(os.path.realpath(report.name), os.path.realpath("."))
     except ValueError:
         path = os.path.basename(report.name)
-    digest = text_digest(print_program(report.program, with_notes=False))
+    digest = program_digest(report.program)
     path = path.replace(os.sep, "/")
     return replace(report.graph, trace=TraceReference(path=path, digest=digest))
 

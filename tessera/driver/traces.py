@@ -22,7 +22,7 @@ from tessera.frontend.text.plain_files import file_digest, open_plain
 from tessera.frontend.text.readfile import STDIN, read_source, read_stream
 from tessera.ir.graph.graph import KernelGraph, TraceReference
 from tessera.ir.plan.plan import PlannedTrace
-from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.print_trace import print_program, program_digest
 from tessera.ir.program.program import BufferId, Program, Role
 from tessera.ir.progress import OnProgress
 from tessera.ir.text_digest import text_digest
@@ -124,7 +124,7 @@ def _load(
     if given is None:
         return loaded_program(load(trace), label, share, trace, data_root, on_progress)
     program = _load_named(trace, path)
-    _check_digest(path, trace, given, text_digest(print_program(program, with_notes=False)))
+    _check_digest(path, trace, given, program_digest(program))
     loaded = loaded_program(program, label, share, trace, data_root, on_progress)
     differing = _compare(path, trace, given, loaded.graph)
     return replace(loaded, diagnostics=(*loaded.diagnostics, *differing))

@@ -38,10 +38,8 @@ from tessera.driver.profile.trace_timer import (
 from tessera.frontend.machine.gpus import GpuEntry, parse_gpus
 from tessera.frontend.machine.profile import SCHEMA
 from tessera.ir.plan.machine import Gpu
-from tessera.ir.program.print_trace import print_program
-from tessera.ir.program.program import Program
+from tessera.ir.program.print_trace import program_digest
 from tessera.ir.progress import Count, OnProgress, counter
-from tessera.ir.text_digest import text_digest
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver, GpuFacts
@@ -55,7 +53,6 @@ __all__ = [
     "open_contexts",
     "profile",
     "profile_text",
-    "program_digest",
     "timer_of",
 ]
 
@@ -220,8 +217,3 @@ def profile_text(data: dict[str, object]) -> str:
         else:
             parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
     return "{" + ",\n".join(parts) + "}\n"
-
-
-def program_digest(program: Program) -> str:
-    """The digest by which plans and profiles know a trace."""
-    return text_digest(print_program(program, with_notes=False))

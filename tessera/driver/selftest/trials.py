@@ -23,7 +23,7 @@ from tessera.backend.service import Bytes
 from tessera.diagnostics import ExitCode, TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan import plan as make_plan
-from tessera.driver.profile.profile_trace import profile, profile_text, program_digest
+from tessera.driver.profile.profile_trace import profile, profile_text
 from tessera.driver.profile.trace_timer import ProfileOptions
 from tessera.driver.run.compare_runs import OneDeviceRun
 from tessera.driver.run.options import PlanRunOptions
@@ -39,6 +39,7 @@ from tessera.ir.plan.launch_program import Queue
 from tessera.ir.plan.machine import Machine
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program.print_trace import program_digest
 from tessera.ir.text_digest import text_digest
 from tessera.planning.given.options import PlanOptions
 

@@ -38,6 +38,7 @@ from tessera.ir.program.program import (
     Wait,
 )
 from tessera.ir.program.scalar_text import scalar_text
+from tessera.ir.text_digest import text_digest
 
 # The oldest version that is enough is written: the second has code for a number of SMs, the third a
 # law of routing.
@@ -50,6 +51,11 @@ def print_program(program: Program, *, with_notes: bool = True) -> str:
     Without notes it is the text by which plans and profiles know a trace.
     """
     return "".join(_lines(program, _notes if with_notes else _no_notes))
+
+
+def program_digest(program: Program) -> str:
+    """The digest by which plans, graphs and profiles know a trace."""
+    return text_digest(print_program(program, with_notes=False))
 
 
 def _notes(notes: Notes) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.analyses import analysis_manager
 from tessera.driver.load import read_program
-from tessera.driver.profile.profile_trace import program_digest
 from tessera.driver.traces import read_planned
 from tessera.frontend.graph.tsg import parse_graph
 from tessera.frontend.machine.profile import parse_profile
@@ -24,6 +23,7 @@ from tessera.frontend.plan.tsp import read_plan
 from tessera.frontend.text.readfile import STDIN, read_source, text_to_bytes, unreadable_file
 from tessera.ir.graph.print_graph import FORMAT as GRAPH_FORMAT
 from tessera.ir.plan.print_plan import FORMAT as PLAN_FORMAT
+from tessera.ir.program.print_trace import program_digest
 from tessera.ir.program.program import Program
 from tessera.output import Kind, mark
 from tessera.passes.dependences.dependences import Dependences

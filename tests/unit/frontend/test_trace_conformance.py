@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.frontend.trace.records import RECORDS
-from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.print_trace import print_program, program_digest
 from tessera.ir.program.program import Program
 
 FOLDER = Path(__file__).parents[3] / "examples" / "trace-format"

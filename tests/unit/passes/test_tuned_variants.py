@@ -10,12 +10,11 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
-from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import architecture, runs_on, sms_of
 from tessera.ir.plan.print_plan import print_plan
-from tessera.ir.program.print_trace import print_program
+from tessera.ir.program.print_trace import print_program, program_digest
 from tessera.ir.program.program import Launch, Program, for_arch
 from tessera.planning.prices.estimate_costs import best_variant
 from tests.helpers.command import tessc

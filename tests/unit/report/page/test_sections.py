@@ -13,9 +13,9 @@ from tessera.backend.service import EventKind
 from tessera.diagnostics import TesseraError
 from tessera.driver.load import load
 from tessera.driver.plan import PlanOptions, plan
-from tessera.driver.profile.profile_trace import program_digest
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.print_plan import print_plan
+from tessera.ir.program.print_trace import program_digest
 from tessera.report.page import timeline_section as timelines
 from tessera.report.page.answer import above_bound
 from tessera.report.page.build import build_page
