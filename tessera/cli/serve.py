@@ -22,6 +22,7 @@ from tessera.cli.text_options import (
     EngineCommand,
     burst_option,
     engine_options,
+    reuse_option,
     slo_option,
     steps_option,
 )
@@ -87,6 +88,7 @@ _TURN_S = 0.0005
 )
 @seconds_option("--deadline", "deadline", "Give answers up that take longer.")
 @burst_option
+@reuse_option
 @slo_option
 @engine_options
 @data_option("Take weights from this file instead of the one the trace names.")

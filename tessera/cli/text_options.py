@@ -130,6 +130,13 @@ burst_option = click.option(
     metavar="N",
     help="Prefill steps between two decode steps of a batch, at most.  [default: 1]",
 )
+reuse_option = click.option(
+    "--no-reuse",
+    "reuse",
+    flag_value=False,
+    default=None,
+    help="Compute every prompt from its beginning, also where blocks of the cache hold it.",
+)
 switch_option = click.option(
     "--switch",
     callback=_rule,
@@ -142,6 +149,7 @@ text_options = together(
     tokens_option,
     slo_option,
     burst_option,
+    reuse_option,
     click.option(
         "--arrivals-out",
         type=click.Path(),
@@ -197,7 +205,7 @@ class TextCommand:
         from tessera.frontend.arrivals.write_mooncake import write_mooncake
 
         wanted = arriving.wanted(arrivals)
-        write_mooncake(self.arrivals_out, ((w.at_ns, w.prompt, w.answer) for w in wanted))
+        write_mooncake(self.arrivals_out, ((w.at_ns, w.prompt, w.answer, w.pieces) for w in wanted))
         return arriving, (self.arrivals_out,)
 
 
@@ -208,6 +216,7 @@ class EngineCommand:
     file: str
     steps: str | None = None
     burst: int = 1
+    reuse: bool = True
     backend: str = BackendName.AUTO
     slots: int | None = None
     sequences: int | None = None
@@ -230,6 +239,7 @@ class EngineCommand:
                 self.file,
                 steps=None if self.steps == "names" else self.steps,
                 burst=self.burst,
+                reuse=self.reuse,
                 backend=self.backend,
                 slots=self.slots,
                 sequences=self.sequences,

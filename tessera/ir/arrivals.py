@@ -12,13 +12,21 @@ LATEST_NS = 1e18
 """The latest time in ns. Beyond it, a float cannot represent fractions of a microsecond."""
 
 
+PIECE = 512
+"""Tokens of a prompt that one of its `pieces` stands for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request. A number of tokens, in or out, is `None` if it is unknown."""
+    """A request. A number of tokens, in or out, is `None` if it is unknown.
+
+    Prompts that begin with the same `pieces` begin with the same tokens.
+    """
 
     at_ns: int
     input_tokens: int | None = None
     output_tokens: int | None = None
+    pieces: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,10 @@ def serving_text(
                 "of TTFT",
             )
         )
+    if report.reused or report.preempted:
+        share = report.reused / max(sum(served.prompt for served in report.requests), 1)
+        shown = f"{report.reused} tokens of prompts ({share:.1%}) were in the cache"
+        rows.append(("reused", f"{shown}; {report.preempted} answers were put off"))
     if report.busy:
         shares = (f"{safe(name)} {share:.0%}" for name, share in report.busy.items())
         rows.append(("busy", ", ".join(shares)))
@@ -120,6 +124,8 @@ def serving_value(report: ServingReport) -> Mapping[str, object]:
         "steps": dict(report.steps),
         "policies": report.policies(),
         "hand_overs": report.hand_overs(),
+        "reused_tokens": report.reused,
+        "preempted": report.preempted,
         "answers_sha256": report.answers_digest,
         "switches": [{"at_ns": at_ns, "policy": policy} for at_ns, policy in report.switches],
         "devices_busy": dict(report.busy),

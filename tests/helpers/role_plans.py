@@ -146,4 +146,4 @@ def check_nothing_left(engine: Engine) -> None:
     engine.close()
     assert not engine._scheduler.turns.moves
     for batch in engine._scheduler.batches:
-        assert (batch.used, batch.room) == (0, engine.sizes.blocks)
+        assert (batch.used, batch.cache.room) == (0, engine.sizes.blocks)

@@ -66,7 +66,7 @@ class RowModel:
         for batch in self.scheduler.batches:
             assert not batch.used
             assert sorted(batch.free_rows) == list(range(self.scheduler.sizes.rows))
-            assert batch.room == self.scheduler.sizes.blocks
+            assert batch.cache.room == self.scheduler.sizes.blocks
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -180,7 +180,7 @@ class RowModel:
             assert sorted([*rows, *batch.free_rows]) == list(range(scheduler.sizes.rows))
             blocks = [block for job in held for block in job.blocks]
             blocks += [block for move in batch.reserved.values() for block in move.blocks]
-            assert len(blocks) == len(set(blocks)) == scheduler.sizes.blocks - batch.room
+            assert len(blocks) == len(set(blocks)) == scheduler.sizes.blocks - batch.cache.room
             for job in held:
                 assert job.batch == batch.number
                 if not job.dropped:

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
+
+from tessera.driver.serve.block_cache import BlockCache, PrefixBlock
+
+Content = Callable[[int, int], Hashable | None]
+"""What the tokens of a job from one to another are; None: unknown, or of this job alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,28 +148,48 @@ class Sizes:
 
 
 class Job:
-    """One prompt and the progress of its answer."""
+    """One prompt and the progress of its answer; the one with the lowest `number` came first.
+
+    `content` says which tokens it has, so that blocks of equal prefixes are shared with others of
+    the same `owner`. Of its `blocks`, the first are those in `shared`.
+    """
 
     __slots__ = (
         "answer",
         "base",
         "batch",
         "blocks",
+        "content",
         "dropped",
         "joined",
+        "keeps",
         "move",
         "number",
+        "owner",
         "policy",
         "prefilled",
         "prompt",
         "row",
+        "shared",
         "to_prefill",
     )
 
-    def __init__(self, number: int, prompt: int, answer: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        prompt: int,
+        answer: int,
+        content: Content | None = None,
+        owner: str = "",
+    ) -> None:
         self.number = number
         self.prompt = prompt
         self.answer = answer
+        self.content = content
+        self.owner = owner
+        self.shared: list[PrefixBlock] = []
+        self.keeps = False
+        """Whether its whole blocks may be shared from now on."""
         self.batch = -1
         self.row = -1
         self.blocks: Sequence[int] = ()
@@ -225,8 +250,6 @@ class Batch:
 
     def __init__(self, number: int, sizes: Sizes, *, numbers_blocks: bool = True) -> None:
         self.number = number
-        self._numbers_blocks = numbers_blocks
-        self.blocks = sizes.blocks
         self.policies = sizes.policies[number] if sizes.policies else ()
         self.sizes = sizes.served_by(number)
         self.fills = sizes.share_of(number, sizes.prefill)
@@ -237,10 +260,9 @@ class Batch:
         self.retires = False
         widest = max((step.rows for step in self.sizes.decode), default=sizes.rows)
         self.free_rows = list(range(min(sizes.rows, widest)))
-        self.room = sizes.blocks
-        """Blocks that are free."""
-        self._returned: deque[int] = deque()
-        self._fresh = 1
+        self.cache = BlockCache(sizes.blocks, sizes.block, is_numbered=numbers_blocks)
+        self.growing: list[tuple[int, int, int, Job]] = []
+        """The steps at which answers need one more block, with number and `joined` of their job."""
         self.filling: deque[Job] = deque()
         self.joining: list[Job] = []
         self.decoding: dict[int, Job] = {}
@@ -281,22 +303,11 @@ class Batch:
         own = len(self.filling) if by_role else self.used
         return (own + 1) / (self.fills or 1.0)
 
-    def take_blocks(self, count: int) -> Sequence[int]:
-        """Take free blocks and give their numbers: unused blocks first, then the oldest."""
-        self.room -= count
-        if not self._numbers_blocks:
-            return range(count)
-        fresh = min(count, self.blocks - self._fresh + 1)
-        self._fresh += fresh
-        taken = list(range(self._fresh - fresh, self._fresh))
-        return taken + [self._returned.popleft() for _ in range(count - fresh)]
-
-    def free(self, row: int, blocks: Sequence[int]) -> None:
-        """Free a row and its blocks."""
-        heapq.heappush(self.free_rows, row)
-        self.room += len(blocks)
-        if self._numbers_blocks:
-            self._returned.extend(blocks)
+    def free(self, job: Job, tokens: int) -> None:
+        """Free the row and the blocks of a job, which hold `tokens` of its tokens."""
+        heapq.heappush(self.free_rows, job.row)
+        self.cache.leave(job, tokens)
+        job.batch = -1
 
     def position(self, job: Job) -> int:
         """The number of tokens of a job that the states hold."""

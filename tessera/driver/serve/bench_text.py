@@ -33,7 +33,7 @@ def bench_text(
     wanted = arriving.wanted(arriving.read())
     draw = random.Random(arriving.seed)
     vocabulary = engine.model.vocabulary or _TOKENS
-    before = dict(engine.steps_done)
+    before, reused, preempted = dict(engine.steps_done), engine.reused_tokens, engine.preempted
     watch = QueueWatch(engine)
     sent: list[Generation | None] = []
     tell = counter(on_progress, "sending", "requests")
@@ -47,7 +47,7 @@ def bench_text(
             if not engine.sizes.holds(request.prompt, request.answer):
                 sent.append(None)  # drawing its tokens would only take memory
                 continue
-            tokens = [draw.randrange(vocabulary) for _ in range(request.prompt)]
+            tokens = _drawn(request, arriving.seed, vocabulary, draw)
             sent.append(_send(engine, tokens, request))
         for answer in sent:
             if answer is not None:
@@ -68,8 +68,20 @@ def bench_text(
             *refusals(engine.sizes, wanted),
         ),
         switches=[(at - origin_ns, policy) for at, policy in engine.switches],
+        reused=engine.reused_tokens - reused,
+        preempted=engine.preempted - preempted,
         answers_digest=text_digest(json.dumps([answer and answer.tokens for answer in sent])),
     )
+
+
+def _drawn(request: Wanted, seed: int, vocabulary: int, draw: random.Random) -> list[int]:
+    """Random tokens for a prompt; equal pieces have equal tokens."""
+    tokens: list[int] = []
+    for piece in request.pieces:
+        own = random.Random(f"{seed}/{piece}")
+        tokens += [own.randrange(vocabulary) for _ in range(request.piece)]
+    tokens += [draw.randrange(vocabulary) for _ in range(request.prompt - len(tokens))]
+    return tokens[: request.prompt]
 
 
 def _send(engine: Engine, tokens: list[int], request: Wanted) -> Generation | None:

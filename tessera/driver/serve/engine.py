@@ -77,6 +77,7 @@ class Engine(EngineLoop):
         switch: SwitchRule | None = None,
         check_ranges: bool = True,
         tpot_ns: float | None = None,
+        reuse: bool = True,
         watch: bool | None = None,
         on_drift: Callable[[Drift], object] | None = None,
         on_end: Callable[[Generation], object] | None = None,
@@ -92,7 +93,8 @@ class Engine(EngineLoop):
         `switch` says when prompts are given which, unless `policy` names one. With `check_ranges`,
         tokens that the analysis of the steps shows to be out of range are refused also where the
         steps do not give logits. Mixed steps take no more tokens than keep `tpot_ns`, a limit on
-        the time per token, by the times of the plan. On GPUs replicas that share no GPU are in
+        the time per token, by the times of the plan; with `reuse` they share blocks of prompts that
+        begin alike. On GPUs replicas that share no GPU are in
         processes of their own (`isolated=False`: in this one, which a fault then takes with it).
         `watch`: `on_drift` hears when steps leave the error bars of the plan; unless given, on GPUs
         only, for which plans are made.
@@ -117,7 +119,9 @@ class Engine(EngineLoop):
             runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
-        super().__init__(serving, burst=burst, budget=budget, on_end=on_end, on_drift=on_drift)
+        super().__init__(
+            serving, burst=burst, budget=budget, reuse=reuse, on_end=on_end, on_drift=on_drift
+        )
         set_aside(id(self))
 
     def _opened(self, runtime: Runtime) -> OpenedRuntime:
@@ -180,12 +184,14 @@ class Engine(EngineLoop):
         stop: Iterable[Sequence[int] | int] = (),
         ignore_end: bool = False,
         deadline_s: float | None = None,
+        owner: str = "",
     ) -> Generation:
         """Ask for an answer; raises TSR5064 if none can be given, TSR5065 if too many prompts wait.
 
         Greedy unless a `temperature` is given; then each answer is drawn from fresh entropy, unless
         a `seed` makes it repeatable. `stop` are tokens, or rows of tokens, that end the
-        answer; `deadline_s` is when it is given up, counted from now.
+        answer; `deadline_s` is when it is given up, counted from now. Prompts that begin alike
+        share what is computed of them, if they have the same `owner`.
         """
         check_amounts({"deadline_s": deadline_s})
         check_counts({"max_tokens": max_tokens}, least=1, optional=False)
@@ -198,6 +204,7 @@ class Engine(EngineLoop):
             stop=rows,
             keep_going=ignore_end,
             deadline_s=deadline_s,
+            owner=owner,
         )
         tokens = check_prompt(self.model, self.sizes, prompt, wish)
         return self._book.ask(tokens, wish, self._check_line)
@@ -237,6 +244,23 @@ class Engine(EngineLoop):
     def running(self) -> int:
         """The number of prompts that have a row."""
         return sum(batch.used - len(batch.reserved) for batch in self._scheduler.batches)
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """The number of blocks of the cache that answers under way have, and of all blocks."""
+        batches = [batch for batch in self._scheduler.batches if not batch.retires]
+        whole = self.sizes.blocks * len(batches)
+        return whole - sum(batch.cache.room for batch in batches), whole
+
+    @property
+    def reused_tokens(self) -> int:
+        """Tokens of prompts that were not computed, because the cache held them."""
+        return self._scheduler.reused
+
+    @property
+    def preempted(self) -> int:
+        """How often an answer was put off and computed once more, because no block was left."""
+        return self._scheduler.preempted
 
     @property
     def steps_done(self) -> dict[str, int]:

@@ -47,6 +47,7 @@ class EngineLoop:
         *,
         burst: int,
         budget: int | None = None,
+        reuse: bool = True,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
     ) -> None:
@@ -56,7 +57,7 @@ class EngineLoop:
         self._on_drift = on_drift
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._book = AnswerBook(lambda: self._inbox.put(None))
-        self._scheduler = Scheduler(serving.sizes, burst=burst, budget=budget)
+        self._scheduler = Scheduler(serving.sizes, burst=burst, budget=budget, reuse=reuse)
         self._homes = Homes()
         self._homes.add(serving.runtime, serving.monitor)
         self._ahead = LookAhead(self._scheduler, self._homes)

@@ -9,7 +9,7 @@ steps at which a row has its first and last token are known beforehand.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -18,6 +18,7 @@ from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
+from tessera.ir.arrivals import PIECE
 
 OnCount = Callable[[int, int], None]
 MovePrice = Callable[[int, int, int], tuple[int, float]]
@@ -31,11 +32,23 @@ MOST_WAITING = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An arriving request: its time, the tokens of its prompt, and those of its answer."""
+    """An arriving request: its time, the tokens of its prompt, and those of its answer.
+
+    `pieces` stand for the tokens of the prompt, `piece` in each: two prompts that begin with the
+    same pieces begin with the same tokens.
+    """
 
     at_ns: float
     prompt: int
     answer: int
+    pieces: tuple[int, ...] = ()
+    piece: int = PIECE
+
+    def content(self, start: int, stop: int) -> Hashable | None:
+        """What stands for some tokens of the prompt; None if no other prompt has them."""
+        if stop > min(self.prompt, len(self.pieces) * self.piece):
+            return None
+        return start % self.piece, self.pieces[start // self.piece : -(-stop // self.piece)]
 
 
 def refusals(sizes: Sizes, wanted: Sequence[Wanted]) -> tuple[str, ...]:
@@ -68,6 +81,8 @@ class FollowedText:
     steps: dict[int, int]
     ended_ns: float = 0.0
     crowded: int = 0
+    reused: int = 0
+    preempted: int = 0
 
 
 class Following:
@@ -80,6 +95,7 @@ class Following:
         *,
         burst: int = 1,
         budget: int | None = None,
+        reuse: bool = True,
         policy: AdmissionPolicy | None = None,
         move_price: MovePrice | None = None,
         pays: Pays | None = None,
@@ -92,7 +108,9 @@ class Following:
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
-        self.scheduler = Scheduler(sizes, burst=burst, budget=budget, numbers_blocks=False)
+        self.scheduler = Scheduler(
+            sizes, burst=burst, budget=budget, reuse=reuse, numbers_blocks=False
+        )
         self.result = FollowedText(requests=[], waiting=[], steps={})
         self._move_price = move_price or (lambda *_: (0, 0.0))
         self._pays = pays
@@ -112,6 +130,8 @@ class Following:
                 on_count(number, total)
         self.until(inf)
         self.result.ended_ns = self._now
+        self.result.reused = self.scheduler.reused
+        self.result.preempted = self.scheduler.preempted
         return self.result
 
     def until(self, until_ns: float) -> None:
@@ -144,7 +164,8 @@ class Following:
         if self.policy is not None:
             self.policy.come(self._now, request.prompt, request.answer)
             self._choose()
-        self._seat(self.scheduler.add(Job(number, request.prompt, request.answer)))
+        content = request.content if request.pieces else None
+        self._seat(self.scheduler.add(Job(number, request.prompt, request.answer, content)))
         if self.policy is not None and self.scheduler.line:
             self._choose()
             self._seat(self.scheduler.admit())
@@ -200,7 +221,8 @@ class Following:
             joining = list(own.joining) if own.joining else ()
             work = self.scheduler.take(batch)
             for job in joining if not own.joining else ():
-                self._mark(job)
+                if job.batch == batch:  # else it went back in line
+                    self._mark(job)
             if work is None:
                 continue
             self._idle.discard(batch)
@@ -252,7 +274,8 @@ class Following:
         for job, _ in work.chunks:
             if job.prefilled < job.to_prefill:
                 continue
-            self.result.requests[job.number].first_ns = self._now
+            served = self.result.requests[job.number]
+            served.first_ns = self._now if served.first_ns < 0 else served.first_ns
             if job.answer == 1:
                 self._finish(job)
 
@@ -268,4 +291,4 @@ class Following:
         served.ended, served.ended_ns = AnswerEnd.LENGTH, self._now
         self.scheduler.end(job)
         if self.policy is not None:
-            self.policy.end(job.answer)
+            self.policy.end(served.answer)

@@ -88,7 +88,8 @@ class Wish:
     """The options of an answer: its most tokens, how they are chosen, where to stop.
 
     `stop` are rows of tokens that end an answer. They are no part of it, nor is a token that ends
-    every answer of the model (`keep_going`: such tokens do not end this one).
+    every answer of the model (`keep_going`: such tokens do not end this one). Prefixes are shared
+    with answers of the same `owner` only.
     """
 
     most: int
@@ -96,6 +97,7 @@ class Wish:
     stop: tuple[tuple[int, ...], ...] = ()
     keep_going: bool = False
     deadline_s: float | None = None
+    owner: str = ""
 
 
 class Generation:
@@ -123,7 +125,7 @@ class Generation:
         """When it was first to be handed over, while it is not."""
         self.first_ns = -1
         self.ended_ns = -1
-        self.job = Job(number, len(self.prompt), wish.most)
+        self.job = Job(number, len(self.prompt), wish.most, self.content, wish.owner)
         self.draws: np.random.Generator = wish.sampling.draws()
         self.is_fresh = True
         self._uniforms: list[float] = []
@@ -237,6 +239,16 @@ class Generation:
             is_over = len(self.tokens) >= self.wish.most
             return AnswerEnd.LENGTH if is_over else AnswerEnd.UNDER_WAY
 
+    def content(self, start: int, stop: int) -> tuple[int, ...] | None:
+        """Tokens of prompt and answer together; None if they are not known yet."""
+        asked = len(self.prompt)
+        if stop <= asked:
+            return self.prompt[start:stop]
+        if stop > asked + len(self.tokens):
+            return None
+        answered = self.tokens[max(start - asked, 0) : stop - asked]
+        return (*self.prompt[start:], *answered)
+
     def uniform(self, token: int) -> float:
         """The number from 0 to 1 by which a step draws a token; the first of the answer is token 0.
 
@@ -249,7 +261,8 @@ class Generation:
     def start_again(self) -> Job:
         """A new job after the states are lost: its prompt includes the tokens that have arrived."""
         have = len(self.prompt) + len(self.tokens)
-        self.job = Job(self.number, have, self.wish.most - len(self.tokens))
+        left = self.wish.most - len(self.tokens)
+        self.job = Job(self.number, have, left, self.content, self.wish.owner)
         self.is_fresh, self.left_ns = True, -1
         return self.job
 

@@ -107,8 +107,10 @@ class ServingReport:
 
     `steps` counts the steps of every trace. `busy` is the share of the time that each device
     computed. `notes` say what the figures rest on. `switches` are the moments at which the policy
-    changed, and to which. `answers_digest` is the SHA-256 of the tokens of all answers, in the
-    order of the requests; empty where nothing was generated.
+    changed, and to which. `reused` are tokens of prompts that were not computed, because the cache
+    held them; `preempted` counts answers that were put off because it was full. `answers_digest` is
+    the SHA-256 of the tokens of all answers, in the order of the requests; empty where nothing was
+    generated.
     """
 
     name: str
@@ -120,6 +122,8 @@ class ServingReport:
     slo: Slo = Slo()
     notes: tuple[str, ...] = ()
     switches: Sequence[tuple[float, str]] = ()
+    reused: int = 0
+    preempted: int = 0
     answers_digest: str = ""
 
     @property

@@ -41,7 +41,8 @@ class ClockKind(StrEnum):
 class ArrivingText:
     """Requests for text: when they arrive, how long they are, and which latencies count as good.
 
-    `tokens` are those of prompt and answer, for requests that do not state their lengths.
+    `tokens` are those of prompt and answer, for requests that do not state their lengths. With
+    `reuse`, what is computed of prompts that begin alike is shared.
     """
 
     arrivals: str | os.PathLike[str] | Arrivals
@@ -51,6 +52,7 @@ class ArrivingText:
     tokens: tuple[int, int] | None = None
     slo: Slo = field(default_factory=Slo)
     burst: int = 1
+    reuse: bool = True
 
     def __post_init__(self) -> None:
         check_counts({"requests": self.requests, "burst": self.burst}, least=1)
@@ -77,7 +79,8 @@ class ArrivingText:
                         "`512:128`",
                     )
                 prompt, answer = self.tokens
-            made.append(Wanted(request.at_ns / self.speed, max(prompt, 1), max(answer, 1)))
+            at_ns = request.at_ns / self.speed
+            made.append(Wanted(at_ns, max(prompt, 1), max(answer, 1), request.pieces))
         if made and not made[-1].at_ns <= LATEST_NS:
             message = f"at a speed of {self.speed:g} the last request comes after {LATEST_NS:g} ns"
             raise TesseraError.of("TSR5053", message, hint="choose a higher `--speed`")

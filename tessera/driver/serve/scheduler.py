@@ -10,6 +10,11 @@ handed over to a row of another batch:
 - Jobs are admitted in the order in which they came, to the batch with the fewest rows in use for
   its share of the requests; with a cache in blocks, only if all blocks that the job can ever need
   there are free. With several policies, only batches of the currently chosen policy take jobs.
+- Where steps are mixed, a job gets the blocks of its prompt when it is admitted, shares those that
+  hold the same tokens already (`block_cache`), and gets one block after the other for its answer.
+  Every other job in the batch leaves one block free for its next one. If none is left, the job of
+  the batch that came last goes back in line: its tokens are known, and are computed once more. The
+  job that came first is never sent back and fits alone, so all jobs end.
 - Batches that serve only some steps have roles. A prompt is read in a batch that serves prefill
   steps. If that batch serves no decode steps, the job is handed over to one that does: the first
   job that waits for that gets the first row, before any prompt in line does. If a batch serves
@@ -55,9 +60,15 @@ class Scheduler:
         *,
         burst: int = 1,
         budget: int | None = None,
+        reuse: bool = True,
         numbers_blocks: bool = True,
     ) -> None:
         self.sizes = sizes
+        self.reuse = reuse
+        self.reused = 0
+        """Tokens of prompts that were not computed, because blocks held them."""
+        self.preempted = 0
+        """How often a job went back in line because no block was left."""
         self.burst = burst
         self.budget = budget
         self.numbers_blocks = numbers_blocks
@@ -85,6 +96,8 @@ class Scheduler:
         while self.line:
             job = self.line[0]
             job.to_prefill = self.sizes.prefilled(job.prompt)
+            if not (self.reuse and self.sizes.is_mixed):
+                job.content = None
             rooms = self._rooms(job)
             if not rooms:
                 break
@@ -102,7 +115,9 @@ class Scheduler:
             if batch.free_rows
             and batch.is_open
             and (not batch.policies or self.policy in batch.policies)
-            and batch.room >= self._blocks(batch, job)
+            and batch.cache.fits(
+                job, self._blocks(batch, job), batch.used if batch.sizes.is_mixed else 0
+            )
         ]
         if not (self.sizes.serves or self.parked):
             return rooms
@@ -115,7 +130,14 @@ class Scheduler:
         ]
 
     def _blocks(self, batch: Batch, job: Job) -> int:
-        """The most blocks that a job can need in a batch: without decode steps, for its prompt."""
+        """The blocks that a job needs in a batch before it gets there.
+
+        In mixed steps those of its tokens until now; else the most that it can need, which without
+        decode steps is for its prompt.
+        """
+        if batch.sizes.is_mixed:
+            held = self.batches[job.batch].position(job) if job.batch >= 0 else 0
+            return self.sizes.blocks_for(max(job.prompt, held), 1)
         return self.sizes.blocks_for(job.prompt, job.answer if batch.decodes else 1)
 
     def _is_awaited(self, batch: Batch) -> bool:
@@ -138,15 +160,16 @@ class Scheduler:
         part = short / sum(max(own.decodes - own.fills, 0.0) for own in others)
         rows = part * sum(surplus for surplus, _ in coming)
         blocks = part * sum(surplus * self._blocks(batch, other) for surplus, other in coming)
-        left = batch.room - self._blocks(batch, job)
+        left = batch.cache.room - self._blocks(batch, job)
         return len(batch.free_rows) <= rows or left < blocks
 
     def _seat(self, job: Job, batch: Batch) -> None:
         batch.seated += 1
         job.batch, job.row = batch.number, heapq.heappop(batch.free_rows)
         job.policy = self.policy
-        job.blocks = batch.take_blocks(self._blocks(batch, job))
-        self.unfilled += job.to_prefill
+        job.prefilled = batch.cache.seat(job, self._blocks(batch, job))
+        self.reused += job.prefilled
+        self.unfilled += job.to_prefill - job.prefilled
         if job.to_prefill:
             batch.filling.append(job)
         else:
@@ -162,10 +185,13 @@ class Scheduler:
         for job in batch.joining:
             job.joined, job.base = batch.steps, job.prefilled
             batch.decoding[job.row] = job
+            if batch.sizes.is_mixed:
+                self._mark_growth(job, batch)
         if batch.joining:
             batch.joining.clear()
             batch.find_longest()
         if batch.sizes.is_mixed:
+            self._grow(batch)
             batch.at_work = self._mix(batch) if batch.filling or batch.decoding else None
         elif batch.filling and not (batch.decoding and batch.since_decode >= self.burst):
             batch.at_work = self._prefill(batch)
@@ -191,20 +217,58 @@ class Scheduler:
 
     def _mix(self, batch: Batch) -> StepWork:
         """A token of each answer, and prompts for as many tokens as there is room for."""
+        cache = batch.cache
+        cache.turn += 1
         rows, largest = len(batch.decoding), batch.sizes.decode[-1].tokens
         most = max(min(largest, self.budget or largest), rows + 1)
         room, chunks = most - rows, []
         for job in batch.filling:
-            tokens = min(room, job.to_prefill - job.prefilled)
-            if not tokens:
+            if not room:
                 break
-            chunks.append((job, tokens))
-            room -= tokens
+            before = job.prefilled
+            is_next = cache.skip(job)
+            self.reused += job.prefilled - before
+            self.unfilled -= job.prefilled - before
+            if is_next:
+                tokens = min(room, job.to_prefill - job.prefilled)
+                cache.keep(job, job.prefilled + tokens)
+                chunks.append((job, tokens))
+                room -= tokens
         reach = max((job.prefilled + tokens for job, tokens in chunks), default=0)
         reach = max(reach, batch.longest + batch.steps + 1)
         size = batch.sizes.mixed_step(most - room)
         trace = self._trace(size, batch)
         return StepWork(size, trace, batch.number, chunks, rows + len(chunks), reach)
+
+    @staticmethod
+    def _mark_growth(job: Job, batch: Batch) -> None:
+        """Note the step of a batch before which an answer needs one more block."""
+        step = job.joined + len(job.blocks) * batch.sizes.block - job.base
+        heapq.heappush(batch.growing, (step, job.number, job.joined, job))
+
+    def _grow(self, batch: Batch) -> None:
+        """Give answers the blocks that the next step writes; jobs that came last make room."""
+        while batch.growing and batch.growing[0][0] <= batch.steps:
+            *_, joined, job = heapq.heappop(batch.growing)
+            if batch.decoding.get(job.row) is not job or job.joined != joined:
+                continue
+            while not batch.cache.room and job.batch >= 0:
+                seated = (*batch.filling, *batch.decoding.values())
+                self._preempt(max(seated, key=lambda own: own.number), batch)
+            if job.batch >= 0:
+                batch.cache.grow(job)
+                self._mark_growth(job, batch)
+
+    def _preempt(self, job: Job, batch: Batch) -> None:
+        """Send a job back in line, before those that came later; its answer is prompt now."""
+        held, whole = batch.position(job), job.prompt + job.answer
+        if batch.decoding.get(job.row) is job:
+            job.prompt, job.answer = held + 1, whole - held - 1
+        self._leave(job, batch)
+        batch.free(job, held)
+        before = sum(1 for own in self.line if own.number < job.number)
+        self.line.insert(before, job)
+        self.preempted += 1
 
     def _trace(self, size: StepSize, batch: Batch) -> int:
         """The trace of a step under the current policy, if the batch serves that policy."""
@@ -302,7 +366,7 @@ class Scheduler:
             and batch.number != job.batch
             and (batch.decodes > batch.fills or not short)
             and batch.serves_policy(policy)
-            and batch.room >= self._blocks(batch, job)
+            and batch.cache.room >= self._blocks(batch, job)
         ]
         return min(rooms, key=lambda batch: (batch.answering + 1) / batch.decodes, default=None)
 
@@ -312,7 +376,7 @@ class Scheduler:
             source=job.batch,
             target=target.number,
             row=heapq.heappop(target.free_rows),
-            blocks=target.take_blocks(self._blocks(target, job)),
+            blocks=target.cache.take(self._blocks(target, job)),
             tokens=job.prefilled,
             policy=policy,
         )
@@ -332,11 +396,11 @@ class Scheduler:
         if not move.target_is_lost:
             del target.reserved[move.row]
             if not is_here:
-                target.free(move.row, move.blocks)
+                heapq.heappush(target.free_rows, move.row)
+                target.cache.give(move.blocks)
         if not move.source_is_lost and (is_here or job.dropped):
             del source.leaving[job.row]
-            source.free(job.row, job.blocks)
-            job.batch, job.blocks = -1, ()
+            source.free(job, job.prefilled)
         elif not move.source_is_lost and source.decodes:
             del source.leaving[job.row]
             source.joining.append(job)
@@ -406,9 +470,9 @@ class Scheduler:
                 self.moved(job.move, arrived=False)
             return
         batch = self.batches[job.batch]
+        held = batch.position(job)
         self._leave(job, batch)
-        batch.free(job.row, job.blocks)
-        job.batch, job.blocks = -1, ()
+        batch.free(job, held)
 
     def _leave(self, job: Job, batch: Batch) -> None:
         """Take a job off the lists of its batch."""

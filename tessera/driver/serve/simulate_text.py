@@ -101,6 +101,7 @@ def simulate_text(
         sizes,
         clock,
         burst=arriving.burst,
+        reuse=arriving.reuse,
         budget=find_budget(sizes, replicas, hardware, arriving.slo.tpot_ns),
         policy=policy,
         move_price=prices.of,
@@ -120,6 +121,8 @@ def simulate_text(
         slo=arriving.slo,
         notes=(*_notes(sizes, options, is_exact), *refusals(sizes, wanted), *crowding(followed)),
         switches=() if policy is None else tuple(policy.switches),
+        reused=followed.reused,
+        preempted=followed.preempted,
     )
 
 

@@ -1,14 +1,15 @@
 """The formats of arrival files, line by line.
 
 In: the first line of a file, then each line. Out: a `LineReader`, which turns a line into
-`(time in ns, input tokens, output tokens)` or raises `BadLine`.
+`(time in ns, input tokens, output tokens, pieces)` or raises `BadLine`.
 
 - Azure LLM inference (2023 and 2024): CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`; times are
   dates, with or without an offset from UTC.
 - BurstGPT: CSV with `Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type`; times
   are seconds. Newer files also have `Session ID` and `Elapsed time`.
 - Mooncake: an object of JSON in every line, with `timestamp` in milliseconds, `input_length`,
-  `output_length` and perhaps `hash_ids`.
+  `output_length` and perhaps `hash_ids`: one for every 512 tokens of the prompt, equal where these
+  and all before them are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from datetime import date
 from fractions import Fraction
 from functools import lru_cache
 
-Row = tuple[int, int, int]
+Row = tuple[int, int, int, tuple[int, ...]]
 LineReader = Callable[[str], Row]
 
 MOST_TOKENS = 1_000_000_000
@@ -115,6 +116,7 @@ def _table_reader(table: ArrivalTable, columns: Sequence[str]) -> LineReader:
             table.read_time(cells[time_at].strip(), table.time),
             _tokens(cells[first_at].strip(), table.tokens[0]),
             _tokens(cells[second_at].strip(), table.tokens[1]),
+            (),
         )
 
     return read
@@ -147,13 +149,15 @@ def read_mooncake(line: str) -> Row:
     for key in ("timestamp", "input_length", "output_length"):
         if value.get(key) is None:
             raise BadLine(f"`{key}` is missing")
-    if not isinstance(value.get("hash_ids", []), list):
-        raise BadLine("`hash_ids` must be a list", '"hash_ids"')
+    pieces = value.get("hash_ids", [])
+    if not (isinstance(pieces, list) and all(type(piece) is int for piece in pieces)):
+        raise BadLine("`hash_ids` must be a list of whole numbers", '"hash_ids"')
     time, *lengths = (value[key] for key in ("timestamp", "input_length", "output_length"))
     return (
         _scaled(_plain(time, "timestamp"), 1_000_000, "timestamp"),
         _tokens(_plain(lengths[0], "input_length"), "input_length"),
         _tokens(_plain(lengths[1], "output_length"), "output_length"),
+        tuple(pieces),
     )
 
 

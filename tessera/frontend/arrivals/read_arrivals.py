@@ -89,7 +89,7 @@ def _requests(
                 "TSR1904", f"`{file.name}` has more than {MOST_REQUESTS} requests", hint=_FEWER
             )
         try:
-            at_ns, going_in, coming_out = read(line)
+            at_ns, going_in, coming_out, pieces = read(line)
             if origin is None:
                 origin = before = at_ns
             if at_ns < before:
@@ -102,7 +102,7 @@ def _requests(
             raise file.fault(bad) from None
         before = at_ns
         count += 1
-        yield Arrival(at_ns - origin, going_in, coming_out)
+        yield Arrival(at_ns - origin, going_in, coming_out, pieces)
         line = next(lines, None)
 
 

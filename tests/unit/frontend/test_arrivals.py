@@ -49,7 +49,7 @@ GOOD = {
         '{"timestamp": 3000, "input_length": 6758, "output_length": 500, "hash_ids": [0, 1]}\n'
         '{"timestamp": 3000, "input_length": 7, "output_length": 5, "hash_ids": []}\n'
         '{"output_length": 1, "timestamp": 3000.5, "input_length": 0}\n\n\n',
-        (Arrival(0, 6758, 500), Arrival(0, 7, 5), Arrival(500_000, 0, 1)),
+        (Arrival(0, 6758, 500, (0, 1)), Arrival(0, 7, 5), Arrival(500_000, 0, 1)),
     ),
 }
 

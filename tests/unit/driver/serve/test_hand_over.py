@@ -71,7 +71,7 @@ def check_free(engine: Engine) -> None:
     assert not engine._scheduler.turns.moves
     for batch in engine._scheduler.batches:
         assert batch.used == 0
-        assert batch.room == engine.sizes.blocks
+        assert batch.cache.room == engine.sizes.blocks
 
 
 @pytest.mark.parametrize("options", CASES)

@@ -71,7 +71,7 @@ def test_a_mixed_step_takes_every_answer_and_fills_up_with_prompts(seed: int) ->
                 scheduler.end(job)
         scheduler.admit()
     assert held == lengths
-    assert batch.room == 64
+    assert batch.cache.room == 64
 
 
 def test_the_simulation_takes_the_steps_of_the_scheduler() -> None:

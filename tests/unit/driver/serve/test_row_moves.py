@@ -103,7 +103,7 @@ def test_everything_is_followed_to_its_end(roles: str) -> None:
     assert any(served.hand_overs for served in result.requests) == (roles != "alike")
     assert not following.scheduler.turns.moves
     for batch in following.scheduler.batches:
-        assert (batch.used, batch.room) == (0, 20)
+        assert (batch.used, batch.cache.room) == (0, 20)
 
 
 class SwitchBack:
@@ -160,20 +160,20 @@ MUTANTS = {
         "                pass\n",
     ),
     "the row of a failed move is kept": (
-        "            if not is_here:\n                target.free(move.row, move.blocks)\n",
+        "                heapq.heappush(target.free_rows, move.row)\n",
         "",
     ),
     "the row that a job leaves is kept": (
-        "            source.free(job.row, job.blocks)\n            job.batch",
-        "            job.batch",
+        "            source.free(job, job.prefilled)\n",
+        "",
     ),
     "the row of a dropped job is kept": ("(is_here or job.dropped)", "is_here"),
     "a failed move is believed": ("is_here = arrived and not", "is_here = not"),
     "no room is asked for": (
-        "            and batch.room >= self._blocks(batch, job)\n        ]\n        return min",
-        "        ]\n        return min",
+        "            and batch.cache.room >= self._blocks(batch, job)\n        ]\n",
+        "        ]\n",
     ),
-    "blocks are not reserved": ("target.take_blocks(self._blocks(target, job))", "()"),
+    "blocks are not reserved": ("target.cache.take(self._blocks(target, job))", "()"),
     "prompts are read anywhere": (
         "(batch.fills if job.to_prefill else batch.decodes) > 0",
         "True",

@@ -100,7 +100,7 @@ def test_blocks_hold_back_who_comes() -> None:
     following.run([Wanted(0.0, 20, 20) for _ in range(3)])
     assert clock.most_rows == 1
     assert max(waiting for _, waiting in following.result.waiting) == 2
-    assert following.scheduler.batches[0].room == 4
+    assert following.scheduler.batches[0].cache.room == 4
 
 
 def test_no_block_belongs_to_two_jobs_and_all_come_back() -> None:
@@ -112,15 +112,15 @@ def test_no_block_belongs_to_two_jobs_and_all_come_back() -> None:
     for number in range(400):
         held += scheduler.add(Job(number, source.randint(1, 12), source.randint(1, 6)))
         taken = [block for job in held for block in job.blocks]
-        assert len(taken) == len(set(taken)) == 9 - batch.room
+        assert len(taken) == len(set(taken)) == 9 - batch.cache.room
         assert set(taken) <= set(range(1, 10))
         while held and (scheduler.line or source.random() < 0.5):
             scheduler.end(held.pop(source.randrange(len(held))))
             held += scheduler.admit()
     for job in held:
         scheduler.end(job)
-    assert batch.room == 9
-    assert sorted(batch.take_blocks(9)) == list(range(1, 10))
+    assert batch.cache.room == 9
+    assert sorted(batch.cache.take(9)) == list(range(1, 10))
 
 
 def test_a_simulation_takes_memory_for_its_requests_and_not_for_its_cache() -> None:
@@ -131,7 +131,7 @@ def test_a_simulation_takes_memory_for_its_requests_and_not_for_its_cache() -> N
     Following(sizes, FixedClock()).run([Wanted(0.0, 30, 3) for _ in range(4)])
     scheduler = Scheduler(sizes, numbers_blocks=False)
     scheduler.add(Job(0, 1_000_000_000, 1))
-    assert scheduler.batches[0].room == endless - 1_000_000_000
+    assert scheduler.batches[0].cache.room == endless - 1_000_000_000
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 

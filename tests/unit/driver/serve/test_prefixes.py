@@ -1,0 +1,224 @@
+"""Shared prefixes: blocks hold what their jobs believe, whoever computed it, and all jobs end.
+
+A model of memory has, for every place of every block, the owner and all tokens up to it. A job that
+reads a place with anything else is wrong, and so is one that reads what the same step writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+import types
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import tessera
+from tessera.driver.serve import batches, block_cache, residents, scheduler
+from tessera.driver.serve.batches import Job
+from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.scheduler import Scheduler
+from tests.unit.driver.serve.test_mixed import TRACES, sizes_of
+from tests.unit.driver.serve.test_scheduler import FixedClock
+
+BLOCK = 4
+
+
+class Text:
+    """A prompt and its answer, in which every token follows from those before it."""
+
+    def __init__(self, number: int, draw: random.Random, rooms: int) -> None:
+        self.owner = draw.choice(("", "", "b"))
+        prompt = [draw.randrange(2) for _ in range(draw.randint(1, rooms - 1))]
+        if draw.random() < 0.7:
+            prompt = [1, 0, 1, 1, 0, 0, 1, 0, 1, 0, 0, 0, *prompt][: rooms - 1]
+        self.answer = draw.randint(1, rooms - len(prompt))
+        self.tokens = tuple(prompt)
+        while len(self.tokens) < len(prompt) + self.answer:
+            self.tokens += (sum(self.tokens) % 2,)
+        self.known = len(prompt)
+        self.job = Job(number, len(prompt), self.answer, self.content, self.owner)
+
+    def content(self, start: int, stop: int) -> tuple[int, ...] | None:
+        return self.tokens[start:stop] if stop <= self.known else None
+
+
+def by_number(text: Text) -> int:
+    return text.job.number
+
+
+def run_all(kind: Any) -> None:
+    for seed in SEEDS:
+        run(seed, kind)
+
+
+def run(seed: int, kind: Any = Scheduler, *, reuse: bool = True) -> tuple[int, int]:
+    """Random jobs through a small cache; returns what was reused and how many were put off."""
+    draw = random.Random(seed)
+    rows, blocks = draw.randint(1, 5), draw.randint(4, 14)
+    sizes = sizes_of((rows, rows + draw.randint(1, 24)), rows, blocks, BLOCK)
+    made = kind(sizes, reuse=reuse, budget=draw.choice([None, rows + 3]))
+    (batch,) = made.batches
+    texts = [Text(n, draw, blocks * BLOCK) for n in range(25)]
+    coming, cells, alive = list(texts), {}, {}
+    for _ in range(8000):
+        while coming and draw.random() < 0.4:
+            text = coming.pop(0)
+            alive[text.job.number] = text
+            made.line.append(text.job)
+        if alive and draw.random() < 0.02:
+            made.end(alive.pop(draw.choice(list(alive))).job)
+        made.admit()
+        first = min(
+            (own for own in alive.values() if own.job.batch >= 0), key=by_number, default=None
+        )
+        work = made.take(0)
+        assert first is None or first.job.batch >= 0, "the one that came first went back"
+        if work is None:
+            if not (coming or alive):
+                break
+            continue
+        jobs = [(job, 1) for job in batch.decoding.values()] + work.chunks
+        assert len(jobs) == work.rows <= rows
+        written = {}
+        for job, count in jobs:
+            text, start = alive[job.number], batch.position(job)
+            assert start < start + count <= text.known
+            for at in range(start + count):
+                cell = job.blocks[at // BLOCK], at % BLOCK
+                holds = text.owner, text.tokens[: at + 1]
+                if at < start:
+                    assert cells[cell] == holds, "the block holds something else"
+                else:
+                    assert written.setdefault(cell, holds) == holds
+                    assert written[cell] is holds, "two jobs write the same place"
+        assert 0 <= batch.cache.room <= blocks
+        shared = {
+            (job.blocks[at // BLOCK], at % BLOCK)
+            for job, n in jobs
+            for at in range(batch.position(job))
+        }
+        assert not shared & written.keys(), "a place is read in the step that writes it"
+        cells |= written
+        made.done(work)
+        for job, _ in jobs:
+            text = alive[job.number]
+            held = batch.position(job)
+            if held == len(text.tokens) - 1:
+                made.end(alive.pop(job.number).job)
+            elif held == text.known:
+                text.known += 1
+    else:
+        raise AssertionError("jobs do not come to their end")
+    assert batch.cache.room == blocks
+    assert sorted(batch.free_rows) == list(range(rows))
+    return made.reused, made.preempted
+
+
+SEEDS = range(150)
+MODULES = (block_cache, batches, scheduler)
+
+
+def test_blocks_hold_what_their_jobs_believe_and_all_jobs_end() -> None:
+    totals = [run(seed) for seed in SEEDS]
+    assert sum(reused for reused, _ in totals) > 5000
+    assert sum(count for _, count in totals) > 100
+    assert all(reused == 0 for reused, _ in (run(seed, reuse=False) for seed in range(20)))
+
+
+MUTANTS = {
+    "owners share": ("else job.owner, tokens)", 'else "", tokens)'),
+    "the prefix is not compared": ("(shared[-1] if shared else job.owner, tokens)", "('', tokens)"),
+    "the whole prompt is shared": ("* self.block >= job.prompt", "* self.block > job.prompt"),
+    "blocks are read while they are written": (
+        "own is None or own.turn == self.turn",
+        "own is None",
+    ),
+    "blocks in use are evicted": (
+        "            del self._unused[own]\n            self.room",
+        "            self.room",
+    ),
+    "blocks stay with those who left": ("                self.room += 1\n", ""),
+    "a block that is not whole is shared": (
+        "+ 1) * self.block <= tokens",
+        "* self.block) < tokens",
+    ),
+    "a block that was shared is not given back": (
+        "            self.give(job.blocks[at : at + 1])\n",
+        "",
+    ),
+    "an evicted block is still found": (
+        "del self._unused[oldest], self._kept[oldest.key]",
+        "del self._unused[oldest]",
+    ),
+    "the one that came first goes back": ("self._preempt(max(", "self._preempt(min("),
+    "nobody goes back": ("while not batch.cache.room and job.batch >= 0:", "while False:"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_cache_with_a_mistake_is_caught(name: str) -> None:
+    before, after = MUTANTS[name]
+    sources = [inspect.getsource(module) for module in MODULES]
+    assert sum(source.count(before) for source in sources) in (1, 2)
+    mutants = [types.ModuleType(module.__name__) for module in MODULES]
+    with pytest.MonkeyPatch.context() as patch:
+        for mutant, source in zip(mutants, sources, strict=True):
+            patch.setitem(sys.modules, mutant.__name__, mutant)
+            exec(compile(source.replace(before, after), "mutant", "exec"), mutant.__dict__)
+    with pytest.raises((AssertionError, LookupError, ValueError)):
+        run_all(mutants[-1].Scheduler)
+
+
+# --- the simulation and the engine ---------------------------------------------------------------
+
+
+def test_the_simulation_shows_what_is_reused() -> None:
+    """Two pieces that all prompts begin with: only the first prompt has them computed."""
+    sizes = replace(sizes_of((2, 512), 2, blocks=1000, block=16), context=4096)
+    wanted = [Wanted(n * 1e3, 1030, 3, (7, 8, 100 + n)) for n in range(4)]
+    followed = Following(sizes, FixedClock()).run(wanted)
+    assert followed.reused == 3 * 1024
+    assert followed.steps == {1: 3 + 3, 0: 4 * 2}
+    without = Following(sizes, FixedClock(), reuse=False).run(wanted)
+    assert (without.reused, without.steps) == (0, {1: 4 * 3, 0: 4 * 2})
+    apart = [replace(own, pieces=(n, *own.pieces)) for n, own in enumerate(wanted)]
+    assert Following(sizes, FixedClock()).run(apart).reused == 0
+    # All at once: those that need what another computes in a step wait for the next one.
+    at_once = Following(sizes, FixedClock()).run([replace(own, at_ns=0.0) for own in wanted])
+    assert at_once.reused == 3 * 1024
+
+
+def test_tokens_are_the_same_with_and_without_reuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same prompts, each of an owner of its own at first: nothing is shared between owners."""
+    options = tessera.PlanOptions(gpus="l40s", strategy="single", slots=1, sequences=1)
+    plan = tessera.plan([f"{TRACES}/mixed_steps_8.ptx"], options).plan
+    whole = residents.engine_sizes
+    few = "tessera.driver.serve.engine.engine_sizes"
+    monkeypatch.setattr(few, lambda *given: replace(whole(*given), blocks=7))
+    draw = random.Random(4)
+    begun = [draw.randrange(3, 64) for _ in range(13)]
+    asked = [
+        begun[: draw.randint(9, 13)] + [draw.randrange(3, 64) for _ in range(n % 3)]
+        for n in range(7)
+    ]
+
+    def ask(engine: Engine, owners: list[str]) -> list[list[int]]:
+        given = [
+            engine.submit(
+                prompt, max_tokens=4 + n % 3 * 3, temperature=n % 2 * 0.7, seed=n, owner=owners[n]
+            )
+            for n, prompt in enumerate(asked)
+        ]
+        return [answer.result(300) for answer in given]
+
+    with Engine(plan, backend="cpu", weights=TRACES / "mixed_model") as engine:
+        apart = ask(engine, [str(n) for n in range(7)])
+        before = engine.reused_tokens
+        assert ask(engine, [""] * 7) == apart
+        assert engine.reused_tokens - before >= 6 * 8
+        assert engine.preempted > 0
+        assert engine.blocks == (0, 7)
