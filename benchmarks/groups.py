@@ -177,6 +177,7 @@ GAIN = (
 )
 SERVING = (
     Run("serving.switching_stall"),
+    Run("serving.prefixes"),
     Run("serving.simulated_cpu"),
     Run("serving.serve_clients"),
     Run("serving.simulation $ARRIVALS", (Need.ARRIVALS,)),

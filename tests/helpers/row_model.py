@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from tessera.driver.serve.batches import Job, RowMove, Sizes, StepSize
+from tessera.driver.serve.batches import Sizes, StepSize
+from tessera.driver.serve.jobs import Job, RowMove
 
 PREFILL = StepSize(trace=0, rows=2, tokens=8, context=64)
 DECODE = StepSize(trace=1, rows=4, tokens=1, context=64)

@@ -19,23 +19,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tessera.driver.serve.batches import Job
+from tessera.driver.serve.jobs import Job, PrefixBlock
 
 _WRITTEN = -1
-
-
-@dataclass(slots=True, eq=False)
-class PrefixBlock:
-    """A whole block: the one before it (or an owner) with its tokens, its place, and its users."""
-
-    key: tuple[Hashable, Hashable]
-    block: int
-    turn: int
-    users: int = 1
 
 
 class BlockCache:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tessera.driver.serve.batches import Batch, Job, RowMove, Sizes, StepWork
+from tessera.driver.serve.batches import Batch, Sizes, StepWork
+from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Scheduler

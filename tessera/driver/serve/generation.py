@@ -16,7 +16,7 @@ from math import isfinite
 import numpy as np
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.batches import Job
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.measures import AnswerEnd, Served
 from tessera.ir.arrays import Floats
 

@@ -18,8 +18,9 @@ import numpy as np
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.moves import HandOverFault, Moved
-from tessera.driver.serve.batches import RowMove, Sizes
+from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.homes import BatchGroup, Homes
+from tessera.driver.serve.jobs import RowMove
 
 
 @dataclass(slots=True, eq=False)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.batches import Batch, Job, Sizes
+from tessera.driver.serve.batches import Batch, Sizes
 from tessera.driver.serve.follow import Pays
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.policies import LATENCY, PolicySwitch
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import UNBOUNDED

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.driver.serve.batches import Batch, RowMove
+from tessera.driver.serve.batches import Batch
+from tessera.driver.serve.jobs import RowMove
 
 
 class MoveTurns:

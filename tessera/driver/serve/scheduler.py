@@ -42,7 +42,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from tessera.driver.serve.batches import Batch, Job, RowMove, Sizes, StepSize, StepWork
+from tessera.driver.serve.batches import Batch, Sizes, StepSize, StepWork
+from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.move_turns import MoveTurns
 
 _ROUNDED = 1e-6

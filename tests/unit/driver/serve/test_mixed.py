@@ -14,8 +14,9 @@ import pytest
 import tessera
 from tessera.diagnostics import Source, TesseraError
 from tessera.driver.load import read_program
-from tessera.driver.serve.batches import Job, Sizes, StepSize
+from tessera.driver.serve.batches import Sizes, StepSize
 from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.residents import engine_hardware, find_budget
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.simulate_text import programs_of

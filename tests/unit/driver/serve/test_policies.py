@@ -13,9 +13,10 @@ import pytest
 import tessera
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve import engine as engine_module
-from tessera.driver.serve.batches import Job, Sizes, StepSize
+from tessera.driver.serve.batches import Sizes, StepSize
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Pays, Wanted, refusals
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.move_prices import rule_of_moves
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import (

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 import tessera
-from tessera.driver.serve import batches, block_cache, residents, scheduler
-from tessera.driver.serve.batches import Job
+from tessera.driver.serve import batches, block_cache, jobs, residents, scheduler
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.scheduler import Scheduler
 from tests.unit.driver.serve.test_mixed import TRACES, sizes_of
 from tests.unit.driver.serve.test_scheduler import FixedClock
@@ -119,7 +119,7 @@ def run(seed: int, kind: Any = Scheduler, *, reuse: bool = True) -> tuple[int, i
 
 
 SEEDS = range(150)
-MODULES = (block_cache, batches, scheduler)
+MODULES = (jobs, block_cache, batches, scheduler)
 
 
 def test_blocks_hold_what_their_jobs_believe_and_all_jobs_end() -> None:

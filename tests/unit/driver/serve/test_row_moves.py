@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tessera.driver.serve import scheduler as scheduler_module
-from tessera.driver.serve.batches import Job
 from tessera.driver.serve.follow import Following, Wanted
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.policies import LATENCY, THROUGHPUT
 from tessera.driver.serve.scheduler import Scheduler
 from tests.helpers.row_model import ROLES, RowModel, role_sizes

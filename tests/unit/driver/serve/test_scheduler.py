@@ -10,8 +10,9 @@ from math import ceil
 
 import pytest
 
-from tessera.driver.serve.batches import Job, Sizes, StepSize, StepWork
+from tessera.driver.serve.batches import Sizes, StepSize, StepWork
 from tessera.driver.serve.follow import Following, Wanted, crowding
+from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.measures import AnswerEnd, Served, ServingReport, Slo, queue_windows
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import interpolated
