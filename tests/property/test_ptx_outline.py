@@ -12,6 +12,7 @@ from tessera.diagnostics import Diagnostic, Source, TesseraError
 from tessera.frontend.ptx.read_ptx import parse_source
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.verify_ptx.module import verify_module
+from tessera.passes.kernel_facts.summarise_program import ModuleSummary, summarise_module
 from tests.helpers.corpus import extracted, manifest
 
 Change = Callable[[list[str], random.Random], None]
@@ -128,6 +129,12 @@ PIECES = [
     ".reg .b32 r<4>;",
     ".local .b8 a[4];",
     ".param .b32 q;",
+    ".shared .b32 s;",
+    "{ .shared .b8 t; }",
+    "{ .reg .b64 %d; mov.b64 %d, 0; }",
+    "{ .param .b32 o; st.param.b32 [o], 7; call k, (o); }",
+    "call k, (q);",
+    "mov.u32 %r1, s;",
     "{",
     "}",
     "{ .reg .b32 %r3; mov.b32 %r3, %r1; }",
@@ -172,7 +179,7 @@ PIECES = [
 def test_random_bodies_are_read_and_judged_as_the_token_grammar_does() -> None:
     chance = random.Random(3)
     read = clean = 0
-    for _ in range(400):
+    for _ in range(500):
         body = " ".join(chance.choices(PIECES, k=chance.randrange(1, 12)))
         text = f"{HEAD}{REGISTERS if chance.random() < 0.7 else ''}{body}\n}}\n"
         fast, slow = (_judged(text, with_runs=runs) for runs in (True, False))
@@ -183,12 +190,15 @@ def test_random_bodies_are_read_and_judged_as_the_token_grammar_does() -> None:
     assert clean > 20
 
 
-def _judged(text: str, *, with_runs: bool) -> tuple[ptx.Module, list[tuple[object, ...]]] | None:
+def _judged(
+    text: str, *, with_runs: bool
+) -> tuple[ptx.Module, list[tuple[object, ...]], ModuleSummary] | None:
     try:
         module = parse_source(Source("t.ptx", text), with_runs=with_runs)
     except TesseraError:
         return None
-    return module, [_told(one) for one in verify_module(module)]
+    summary = summarise_module(module)  # from outlines, where there are any
+    return module, [_told(one) for one in verify_module(module)], summary
 
 
 def test_an_outline_is_small_and_stands_for_all() -> None:
@@ -196,10 +206,42 @@ def test_an_outline_is_small_and_stands_for_all() -> None:
     module = parse_source(Source("t.ptx", f"{HEAD}{REGISTERS}{lines}ret;\n}}\n"))
     kernel = next(module.kernels())
     assert kernel.unread is not None
-    outline = kernel.unread.take_outline()
+    outline = kernel.unread.outline
     assert outline is not None
     assert len(outline.statements) == 2
     assert not verify_module(parse_source(Source("t.ptx", module.source.text)))  # type: ignore[union-attr]
     assert kernel.unread is not None, "nobody asked for the body"
     assert len(kernel.body or ()) == 3 + 3_000 + 1
     assert kernel.unread is None
+
+
+def test_a_file_is_listed_without_its_bodies() -> None:
+    unread = functions = 0
+    for text in small_files():
+        module, whole = (parse_source(Source("t.ptx", text)) for _ in range(2))
+        for function in whole.functions():
+            assert function.body is None or function.unread is None
+        assert summarise_module(module) == summarise_module(whole)
+        unread += sum(function.unread is not None for function in module.functions())
+        functions += sum(function.has_body for function in module.functions())
+    assert unread > 0.9 * functions > 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ call f; } call g;",
+        "call g; { call f; } { call g; } { call f; }",
+        "{ { call g; } call f; }",
+        "{ .reg .b64 %d; } .reg .f32 %q; ret;",
+        "{ .local .b8 x; } { .local .b64 x; } { .local .b8 x; } ret;",
+        ".reg .b32 %r; { .reg .b32 %s; } ret; .reg .b16 %h;",
+    ],
+)
+def test_orders_that_an_outline_does_not_tell(body: str) -> None:
+    functions = ".func f { ret; }\n.func g { ret; }\n"
+    text = f".version 8.0\n.target sm_80\n{functions}.entry k() {{ {body} }}\n"
+    module, whole = (parse_source(Source("t.ptx", text)) for _ in range(2))
+    for function in whole.functions():
+        assert function.body is None or function.unread is None
+    assert summarise_module(module) == summarise_module(whole)

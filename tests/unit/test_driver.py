@@ -85,3 +85,15 @@ def test_verification_between_stages(file: Path, monkeypatch: pytest.MonkeyPatch
     )
     with pytest.raises(RuntimeError, match="does not give the module that was printed"):
         analyze(file)
+
+
+def test_kernels_that_are_not_launched_stay_text(tmp_path: Path) -> None:
+    text = Path("examples/traces/mlp.ptx").read_text()
+    left_out = "//! launch m0.relu"
+    lines = [line for line in text.splitlines() if not line.startswith(left_out)]
+    path = tmp_path / "less.ptx"
+    path.write_text("\n".join(lines) + "\n")
+    report = analyze(path)
+    (module,) = report.program.modules
+    unread = {f.name for variant in module.variants for f in variant.ptx.functions() if f.unread}
+    assert unread == {"relu"}

@@ -36,7 +36,7 @@ _NAME = re.compile(rf"(?<![{NAME_CHARACTERS}.%:])(?!{TOKEN}){NAME}")
 _HEAD = re.compile(rf"((?:@{BLANK}!?{BLANK}{NAME})?{BLANK})({NAME}(?:{MODIFIER})*+)")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class TextBody:
     """The statements between two offsets of a text, all of them ordinary."""
 
@@ -53,11 +53,6 @@ class TextBody:
             text = _COMMENT_OR_STRING.sub(_blank, text)
         with collector_paused():
             return tuple(self.splitter.split(text, start))
-
-    def take_outline(self) -> BodyOutline | None:
-        """What there is to verify, or None if every statement has to be looked at; only once."""
-        outline, self.outline = self.outline, None
-        return outline
 
     def instruction(self, text: str) -> ptx.Instruction:
         """The instruction that a text of the outline stands for."""

@@ -1,4 +1,4 @@
-"""Outlines of bodies: every distinct statement once, in canonical text.
+"""Outlines of bodies: every distinct statement once, in canonical text, with its count.
 
 In: the text of a body. Out: a `BodyOutline` (`ir.ptx.unread`), or None if something is unusual. A
 register that the body declares becomes the token of its type, an integer `0`, comments and `.loc`
@@ -14,6 +14,8 @@ from __future__ import annotations
 import functools
 import itertools
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from tessera.frontend.ptx.declarations import DECLARATION, declare
 from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, STATEMENT
@@ -230,7 +232,7 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
 
     `labels` are those whose definitions are marks already.
     """
-    blocks: set[str] = set()
+    blocks: Counter[str] = Counter()
     if text[:1] == _MARK:
         cut = _cut_blocks(text)
         if cut is None:
@@ -240,38 +242,36 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
     pieces = text.split(";")
     if _without_labels(pieces.pop(), labels):
         return None
-    distinct = set(pieces)
-    labelled = {piece for piece in distinct if ":" in piece and _LABEL.match(piece)}
-    distinct = set(map(str.strip, distinct - labelled))
-    if labelled:
-        if sum(map(labelled.__contains__, pieces)) > len(labelled):
-            return None
-        distinct |= {_without_labels(piece, labels) for piece in labelled}
+    counts = Counter(pieces)
+    distinct: Counter[str] = Counter()
+    for piece, count in counts.items():
+        if ":" in piece and _LABEL.match(piece):
+            if count > 1:
+                return None
+            distinct[_without_labels(piece, labels)] += 1
+        else:
+            distinct[piece.strip()] += count
     if len(set(labels)) < len(labels) or any(name.startswith(TOKEN) for name in labels):
         return None
     late = [piece for piece in distinct if piece[:1] == "."]
     if len(late) > MAX_LATE:
         return None
-    if late:
-        taken = _late_declarations(late, text)
-        if taken is None:
-            return None
-        distinct.difference_update(late)
-        declarations = declarations + taken
-        if _repeat(declarations):
-            return None
+    taken = _late_declarations(late, text)
+    if taken is None or _repeat([*declarations, *taken]):
+        return None
+    for piece in late:
+        del distinct[piece]
     statements = _well_formed(_without_values(distinct))
     if statements is None:
         return None
-    outlines = [*map(_outline_block, {_block_without_values(block) for block in blocks})]
-    if None in outlines:
+    inside: Counter[str] = Counter()
+    for block, count in blocks.items():
+        inside[_block_without_values(block)] += count
+    outlines = [(_outline_block(block), count) for block, count in inside.items()]
+    known = [(outline, count) for outline, count in outlines if outline is not None]
+    if len(known) < len(outlines):
         return None
-    return BodyOutline(
-        tuple(declarations),
-        tuple(labels),
-        frozenset(statements),
-        tuple(outline for outline in outlines if outline is not None),
-    )
+    return BodyOutline(tuple(declarations), tuple(taken), tuple(labels), statements, tuple(known))
 
 
 def _late_declarations(pieces: list[str], text: str) -> list[ptx.Variable] | None:
@@ -313,10 +313,10 @@ def _has_blocks(text: str) -> bool:
     )
 
 
-def _cut_blocks(text: str) -> tuple[str, set[str]] | None:
+def _cut_blocks(text: str) -> tuple[str, Counter[str]] | None:
     """The text with marks in the place of its blocks, and the blocks; None if that is unclear."""
     parts: list[str] = []
-    blocks: set[str] = set()
+    blocks: Counter[str] = Counter()
     depth = begin = done = 0
     for braces in _STATEMENT_BRACES.finditer(text):
         for position in range(braces.start() + 1, braces.end()):
@@ -331,7 +331,7 @@ def _cut_blocks(text: str) -> tuple[str, set[str]] | None:
                 return None
             if text[position] == "}" and depth == 0:
                 done = position + 1
-                blocks.add(text[begin:done])
+                blocks[text[begin:done]] += 1
                 parts.append(f"{_MARK};")
     if depth or any(_LABEL_MARK in block for block in blocks):
         return None
@@ -347,11 +347,16 @@ def _without_labels(piece: str, labels: list[str]) -> str:
     return piece[end:].strip(BLANKS)
 
 
-def _without_values(statements: set[str]) -> set[str]:
+def _without_values(statements: Mapping[str, int]) -> Counter[str]:
     """Statements with `0` for every number, unless a rule of their opcode depends on it."""
     kept = set(filter(_READS_VALUES.match, statements)) if READS_VALUES else set()
-    others = statements - kept
-    return set(_forget_values(";".join(others)).split(";")) | kept if others else kept
+    others = [text for text in statements if text not in kept]
+    texts = _forget_values(";".join(others)).split(";") if others else []
+    canonical = dict(zip(others, texts, strict=True))
+    made: Counter[str] = Counter()
+    for text, count in statements.items():
+        made[canonical.get(text, text)] += count
+    return made
 
 
 def _block_without_values(block: str) -> str:
@@ -378,12 +383,12 @@ def _kind_of_number(word: str) -> str:
     return word
 
 
-def _well_formed(statements: set[str]) -> set[str] | None:
+def _well_formed(statements: Counter[str]) -> Counter[str] | None:
     """The instructions among statements, or None if one is not well formed."""
-    statements -= {_MARK, _LABEL_MARK}
+    del statements[_MARK], statements[_LABEL_MARK]
     if len(_WELL_FORMED) > MANY:
         _WELL_FORMED.clear()
-    for statement in statements - _WELL_FORMED:
+    for statement in statements.keys() - _WELL_FORMED:
         match = STATEMENT.fullmatch(f"{statement};")
         if match is None or 0 not in (match.start(2), match.start(3)):
             return None  # something else than an instruction, or something in front of it

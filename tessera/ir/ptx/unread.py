@@ -4,8 +4,8 @@ The reader of PTX checks that a body is well formed, and leaves it as text. `Fun
 an empty slot: the first access builds the body with `UnreadBody.build()` and keeps it. Equality,
 printing and `dataclasses.replace` access it in the same way, so the difference is invisible.
 
-A verifier need not look at every instruction: `UnreadBody.take_outline()` gives it one text for all
-instructions that differ only in registers of one type and in numbers.
+Nobody who only checks or counts need look at every instruction: `UnreadBody.outline` has one text
+for all instructions that differ only in registers of one type and in numbers.
 """
 
 from __future__ import annotations
@@ -28,25 +28,28 @@ _ONE_AT_A_TIME = threading.RLock()
 class BodyOutline:
     """What there is to verify of a well-formed body or block.
 
-    Declarations stand in front of everything else. A statement is an instruction in which tokens
-    (`ir.verify_ptx.names.kind_token`) stand for registers of the body; each text is there once, and
-    so is each block.
+    The first declarations stand in front of everything else, the `late` ones behind instructions or
+    blocks. A statement is an instruction in which tokens (`ir.verify_ptx.names.kind_token`) stand
+    for registers of the body; each text is there once, with the number of its instructions, and so
+    is each block. Both are in order of their firsts.
     """
 
     declarations: Statements
+    late: Statements
     labels: tuple[str, ...]
-    statements: frozenset[str]
-    blocks: tuple[BodyOutline, ...]
+    statements: Mapping[str, int]
+    blocks: tuple[tuple[BodyOutline, int], ...]
 
 
 class UnreadBody(Protocol):
     """A body that is well formed and still text."""
 
+    @property
+    def outline(self) -> BodyOutline | None:
+        """What there is to verify, or None if every statement must be looked at."""
+
     def build(self) -> Statements:
         """Every statement of the body."""
-
-    def take_outline(self) -> BodyOutline | None:
-        """What there is to verify, or None if every statement must be checked; given only once."""
 
     def instruction(self, text: str) -> Any:
         """The instruction that a text of the outline stands for."""

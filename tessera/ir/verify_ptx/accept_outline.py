@@ -82,17 +82,17 @@ def accepts(
             return False
         scope.labels[name] = 0
     trial.scopes.append(scope)
-    for variable in outline.declarations:
+    for variable in (*outline.declarations, *outline.late):
         trial.declare(scope, variable)
     if trial.diagnostics:
         return False
     tokens, good = _Tokens(trial.declared_kind), _GOOD_TEXTS.setdefault(trial.ground, set())
     if len(good) > MANY_TEXTS:
         good.clear()
-    for text in outline.statements - good:
+    for text in outline.statements.keys() - good:
         if not _accepts_text(trial, unread, text, tokens, good):
             return False
-    for block in outline.blocks:
+    for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
             return False
     trial.scopes.pop()

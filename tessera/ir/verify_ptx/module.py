@@ -180,7 +180,7 @@ class _Verifier:
             if not function.is_entry and variable.space == "param":
                 outer.kinds[variable.name] = "=param:in"
         unread = function.unread
-        outline = None if unread is None else unread.take_outline()
+        outline = None if unread is None else unread.outline
         if unread is None or outline is None or not self.is_clean(unread, outline, outer):
             self.block(function.body or (), outer)
 

@@ -21,6 +21,7 @@ from tessera.ir.opcodes import InstructionKind, OperandRole, meaning_of
 from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Program, Role, Triple
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import alignment, packed_bytes, size_bytes
+from tessera.passes.kernel_facts.body_contents import body_contents
 from tessera.passes.kernel_facts.call_graph import gather
 from tessera.passes.kernel_facts.operand_names import registers_in
 
@@ -201,7 +202,7 @@ def summarise_module(module: ptx.Module) -> ModuleSummary:
     known = frozenset(f.name for f in module.functions()) | frozenset(
         item.name for item in module.items if isinstance(item, ptx.Alias)
     )
-    defined = [f for f in module.functions() if f.body is not None]
+    defined = [f for f in module.functions() if f.has_body]
     facts = [_scan(function, shared, known) for function in defined]
     lines = _line_numbers(module, [function.at for function in defined])
     layouts = _shared_layouts(facts, shared)
@@ -239,26 +240,22 @@ class _BodyFacts:
 def _scan(
     function: ptx.Function, shared: Mapping[str, ptx.Variable], known: frozenset[str]
 ) -> _BodyFacts:
-    variables: list[ptx.Variable] = []
+    variables, instructions = body_contents(function)
     mix: Counter[InstructionKind] = Counter()
     calls: Counter[str] = Counter()
     shared_names: dict[str, None] = {}
     indirect = 0
-    for statement in ptx.walk_statements(function.body or ()):
-        if isinstance(statement, ptx.Variable):
-            variables.append(statement)
-        if not isinstance(statement, ptx.Instruction):
-            continue
-        meaning = meaning_of(statement)
-        mix[meaning.kind if meaning else InstructionKind.UNKNOWN] += 1
+    for instruction, count in instructions:
+        meaning = meaning_of(instruction)
+        mix[meaning.kind if meaning else InstructionKind.UNKNOWN] += count
         if meaning is not None and OperandRole.FUNCTION in meaning.roles:
-            callee = statement.operands[meaning.roles.index(OperandRole.FUNCTION)]
+            callee = instruction.operands[meaning.roles.index(OperandRole.FUNCTION)]
             if isinstance(callee, ptx.Name) and callee.name in known:
-                calls[callee.name] += 1
+                calls[callee.name] += count
             else:
-                indirect += 1
+                indirect += count
         if len(shared_names) < len(shared):
-            names = chain.from_iterable(map(registers_in, statement.operands))
+            names = chain.from_iterable(map(registers_in, instruction.operands))
             shared_names |= dict.fromkeys(n for n in names if n in shared)
     return _BodyFacts(
         function=function,
