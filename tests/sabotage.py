@@ -1,12 +1,13 @@
 """What would the tests notice? One change at a time in the code that soundness depends on.
 
 `draw -o DRAWN` takes a sample of changes, as many from each package; `run DRAWN -o RESULTS` tries
-them; `show RESULTS` counts them. `run` first notes which lines each test reaches, then forks for
-each change: the child puts the changed code into the loaded function and runs the tests that reach
-the line, the quickest first. A result is written as soon as it is there, and a second `run` goes on
-where the first ended. A few are tried without the change first, to see that nothing but it makes a
-test fail. Not mutmut or cosmic-ray: neither can choose tests by line, drop a widening,
-or try changes side by side in one tree.
+them; `show RESULTS` counts them. `run` first notes which statements each test comes to, then forks
+for each change: the child puts the changed code into the loaded function and runs the tests that
+come there, first those that noticed other changes near it, then the quickest of each file in turn.
+A result is written as soon as it is there, and a second `run` goes on where the first ended. A few
+are tried without the change first, to see that nothing but it makes a test fail. Not mutmut or
+cosmic-ray: neither can choose tests by line, drop a widening, or try changes side by side in one
+tree.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import argparse
 import ast
 import builtins
 import copy
+import functools
+import gc
 import hashlib
 import importlib
 import json
@@ -30,7 +33,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -82,6 +85,7 @@ def _less(values: Any) -> Any:
 
 
 builtins.__dict__["_sabotage_less"] = _less
+builtins.__dict__["_sabotage_hits"] = {}
 builtins.__dict__["_sabotage_first"] = lambda first, *_rest, **_named: first
 
 
@@ -203,8 +207,13 @@ def _apply(mutant: Mutant) -> bool:
     node = [*_sites(tree)][mutant["site"]][1]
     next(change for how, change in _changes(node) if how == mutant["how"])()
     code: CodeType = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
-    target: Any = importlib.import_module(mutant["path"].removesuffix(".py").replace("/", "."))
-    for name in mutant["function"].split("."):
+    return _put(path, code, mutant["function"])
+
+
+def _put(path: Path, code: CodeType, function: str) -> bool:
+    name = str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
+    target: Any = importlib.import_module(name)
+    for name in function.split("."):
         code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
         target = target.__dict__[name]
     target = getattr(target, "fget", None) or getattr(target, "__func__", target)
@@ -213,6 +222,13 @@ def _apply(mutant: Mutant) -> bool:
     if isinstance(target, FunctionType):
         target.__code__ = code
     return isinstance(target, FunctionType)
+
+
+def _forget() -> None:
+    """Clears what functions of Tessera have cached while the tests were collected."""
+    for kept in gc.get_objects():
+        if isinstance(kept, functools._lru_cache_wrapper) and kept.__module__.startswith("tessera"):
+            kept.cache_clear()
 
 
 def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]) -> None:
@@ -242,37 +258,37 @@ def _passes(item: Any, following: Any) -> bool:
     return bool(item.session.testsfailed == failed)
 
 
+def _probe(path: Path) -> None:
+    """Makes the loaded functions of a file note each statement that they come to."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in [*ast.walk(tree)]:
+        for name, block in ast.iter_fields(node):
+            if not isinstance(node, ast.Module | ast.ClassDef) and _is_block(block):
+                noted = list[ast.stmt]()
+                for statement in block:
+                    note = f"_sabotage_hits[{str(path)!r}, {statement.lineno}] = 1"
+                    noted += [*ast.parse(note).body, statement]
+                setattr(node, name, noted)
+    code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+    for function in {name for name, _ in _sites(ast.parse(path.read_text("utf-8")))}:
+        _put(path, code, function)
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], ast.stmt)
+
+
 def _watch(items: list[Any], log: Path) -> None:
-    """Writes the lines that each test reaches, and its seconds, of tests that pass."""
-    reached, seen = {}, set[tuple[str, int]]()
-    below = tuple(str(ROOT / folder) for folder in PACKAGES.values())
-
-    def entered(code: CodeType, number: int) -> object:
-        if code.co_filename.startswith(below):
-            seen.add((code.co_filename, number))
-        return watch.DISABLE if watch else None
-
-    def traced(frame: FrameType, event: str, _: object) -> object:
-        if event == "line":
-            entered(frame.f_code, frame.f_lineno)
-        return traced if frame.f_code.co_filename.startswith(below) else None
-
-    if watch := getattr(sys, "monitoring", None):
-        watch.use_tool_id(3, "sabotage")
-        watch.register_callback(3, watch.events.LINE, entered)
-        watch.set_events(3, watch.events.LINE)
-    else:  # Python 3.11: slower
-        sys.settrace(traced)
+    """Writes the statements that each test comes to, and its seconds, of tests that pass."""
+    reached, hits = {}, builtins.__dict__["_sabotage_hits"]
     for item in items:
+        hits.clear()
         begin = time.process_time()
         if _passes(item, None):
             lines: dict[str, list[int]] = {}
-            for file, number in sorted(seen):
-                lines.setdefault(file, []).append(number)
+            for file, number in sorted(hits):
+                lines.setdefault(str(Path(file).relative_to(ROOT)), []).append(number)
             reached[item.nodeid] = [time.process_time() - begin, lines]
-        seen.clear()
-        if watch:
-            watch.restart_events()
     log.write_text(json.dumps(reached))
 
 
@@ -286,13 +302,17 @@ class Sabotage:
     budget: float
     until: float
     entered: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    noticed: dict[str, Counter[str]] = field(default_factory=dict)
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Takes the place of pytest's own loop over tests."""
         self._reach(session)
         items = {item.nodeid: item for item in session.items}
         tests = [items.get(name) for name in self.names]
-        done = {_key(row) for row in _read(self.results)}
+        rows = _read(self.results)
+        done = {_key(row) for row in rows}
+        for row in rows:
+            self._learn(row)
         todo = [mutant for mutant in self.mutants if _key(mutant) not in done]
         todo = [mutant | {"control": True} for mutant in todo[::CONTROL]] + todo
         print(f"\n{len(tests)} tests, {len(todo)} changes to try", flush=True)
@@ -302,7 +322,7 @@ class Sabotage:
             for mutant in todo:
                 if time.monotonic() > self.until:
                     return
-                reach = [tests[number] for number in self._reaching(mutant)]
+                reach = [tests[number] for number in self._order(mutant)]
                 yield lambda m=mutant, r=reach: self._try(m, [t for t in r if t is not None])
 
         def ended(number: int, status: int) -> None:
@@ -313,9 +333,13 @@ class Sabotage:
                 if kind == "killed":
                     raise SystemExit(f"fails without a change (status {status}): {todo[number]}")
                 return
-            row = todo[number] | {"result": kind, "tests": len(self._reaching(todo[number]))}
+            row = todo[number] | {"result": kind, "tests": len(self._order(todo[number]))}
+            if kind == "killed":
+                row["by"] = self._note(row).read_text("utf-8")
+            self._learn(row)
             with self.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
+            self._note(row).unlink(missing_ok=True)
             if number % 50 == 0:
                 print(f"{number} of {len(todo)}, {time.monotonic() - begun:.0f} s", flush=True)
 
@@ -338,7 +362,16 @@ class Sabotage:
         }
         todo = [(file, items) for file, items in parts.items() if not file.exists()]
         todo.sort(key=lambda one: -len(one[1]))
-        _fork((lambda f=f, i=i: _watch(i, f) for f, i in todo), lambda _number, _status: None)
+        if todo:  # in a child, whose functions note what they come to
+
+            def watched_tests() -> None:
+                for folder in PACKAGES.values():
+                    for path in sorted((ROOT / folder).rglob("*.py")):
+                        _probe(path)
+                _forget()
+                _fork((lambda f=f, i=i: _watch(i, f) for f, i in todo), lambda *_: None)
+
+            _fork(iter([watched_tests]), lambda *_: None)
         watched = [
             pair
             for file in sorted(parts)
@@ -352,18 +385,38 @@ class Sabotage:
                 for line in reached:
                     self.entered.setdefault((path, line), []).append(number)
 
-    def _reaching(self, mutant: Mutant) -> list[int]:
-        """The tests that reach the lines of a change, the quickest first."""
-        first, last = mutant["lines"]
-        path = str(ROOT / mutant["path"])
-        reaching = (self.entered.get((path, line), ()) for line in range(first, last + 1))
-        return sorted({number for numbers in reaching for number in numbers})
+    def _order(self, mutant: Mutant) -> list[int]:
+        """The tests that come to the statement of a change: first those that noticed others near
+        it, then the quickest of each file in turn."""
+        statement = _statements(mutant["path"])[mutant["lines"][0]]
+        ranks = Counter[str]()
+        turns = []
+        for number in self.entered.get((mutant["path"], statement), ()):
+            file = self.names[number].partition("::")[0]
+            turns.append((ranks[file], number))
+            ranks[file] += 1
+        near = [
+            name
+            for place in (mutant["path"] + mutant["function"], mutant["path"], mutant["package"])
+            for name, _ in self.noticed.get(place, Counter()).most_common(6)
+        ]
+        first = {name: place for place, name in reversed([*enumerate(near)])}
+        return [n for _, n in sorted(turns, key=lambda t: (first.get(self.names[t[1]], 99), t))]
+
+    def _learn(self, row: Mutant) -> None:
+        for place in (row["path"] + row["function"], row["path"], row["package"]):
+            if row.get("by"):
+                self.noticed.setdefault(place, Counter())[row["by"]] += 1
+
+    def _note(self, mutant: Mutant) -> Path:
+        return self.work / hashlib.sha256(repr(_key(mutant)).encode()).hexdigest()[:16]
 
     def _try(self, mutant: Mutant, items: list[Any]) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory ends, this child does
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         if not mutant.get("control") and not _apply(mutant):
             os._exit(GONE)
+        _forget()
         begin = time.process_time()
         for item, following in zip(items, [*items[1:], None], strict=False):
             used = time.process_time() - begin
@@ -373,8 +426,19 @@ class Sabotage:
             limit = int(time.process_time() + 2 * self.budget)
             resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             signal.alarm(int(8 * self.budget))
+            self._note(mutant).write_text(item.nodeid, "utf-8")
             if not _passes(item, following):
                 os._exit(1)
+
+
+@functools.cache
+def _statements(path: str) -> dict[int, int]:
+    """The line where the innermost statement begins that holds a line, for each line of a file."""
+    begins = {}
+    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):  # from the outside in
+        if isinstance(node, ast.stmt) and node.end_lineno is not None:
+            begins |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), node.lineno)
+    return begins
 
 
 def _key(mutant: Mutant) -> tuple[object, ...]:
@@ -422,6 +486,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns())
     parser.add_argument("--seconds", type=float, default=1e9, help="start no change after this")
     parser.add_argument("--budget", type=float, default=BUDGET, help="processor seconds each")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders of tests/")
     parser.add_argument("--work", type=Path, default=ROOT / "out" / "sabotage")
     options = parser.parse_args()
     if options.command == "draw":
@@ -437,7 +502,9 @@ def main() -> None:
             time.monotonic() + options.seconds,
         )
         arguments = ["-q", "-n0", "--tb=no", "-pno:cacheprovider", "-m", "not gpu and not slow"]
-        sys.exit(pytest.main([*arguments, *(f"tests/{t}" for t in TESTS)], plugins=[plugin]))
+        sys.exit(
+            pytest.main([*arguments, *(f"tests/{t}" for t in options.tests)], plugins=[plugin])
+        )
     else:
         show(_read(options.file))
 

@@ -81,8 +81,7 @@ def _load_parts(
     total = width * count
     if total <= 16:
         return split_words(load(cx, gather, site, addr, total, guard), width, count)
-    if cx.enabled(guard) is None:
-        check_aligned(site, addr, total)
+    _check_vector(cx, site, addr, total, guard)
     parts: list[Array] = []
     for start in range(0, total, 16):
         words = load(cx, gather, site, addr + addr.dtype.type(start), 16, guard)
@@ -131,7 +130,7 @@ def store(
     """Store one word, or the words of a vector, per lane."""
     per_word = max(1, 16 // width)
     if len(parts) > per_word:
-        check_aligned(site, addr, width * len(parts))
+        _check_vector(cx, site, addr, width * len(parts), guard)
         for i in range(0, len(parts), per_word):
             moved = addr + addr.dtype.type(i * width)
             store(cx, scatter, site, moved, width, parts[i : i + per_word], guard)
@@ -162,6 +161,13 @@ def blaming(cx: LaneSet, addr: Array, on: Array | None) -> Iterator[None]:
     except AddressFault as fault:
         blame(cx, fault, addr, on)
         raise
+
+
+def _check_vector(cx: LaneSet, site: int, addr: Array, width: int, guard: Array | None) -> None:
+    """Check a vector that takes several words, in the lanes that run."""
+    on = cx.enabled(guard)
+    with blaming(cx, addr, on):
+        check_aligned(site, addr if on is None else cx.flat(addr)[cx.chosen(on)], width)
 
 
 def blame(cx: LaneSet, fault: AddressFault, addr: Array, on: Array | None) -> None:

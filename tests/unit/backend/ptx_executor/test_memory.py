@@ -189,18 +189,27 @@ def test_generic_addresses_of_every_space():
         isspacep.shared %p3, %rd11;
         isspacep.local %p4, %rd11;
         isspacep.global %p5, %rd11;
+        mov.u64 %rd12, c;
+        cvta.const.u64 %rd12, %rd12;
+        isspacep.const %p6, %rd12;
+        isspacep.const %p7, %rd11;
+        selp.u32 %r11, 4000, 0, %p6;
+        selp.u32 %r12, 5000, 0, %p7;
         selp.u32 %r7, 1000, 0, %p3;
         selp.u32 %r8, 2000, 0, %p4;
         selp.u32 %r9, 3000, 0, %p5;
         add.u32 %r10, %r6, %r7;
         add.u32 %r10, %r10, %r8;
         add.u32 %r10, %r10, %r9;
+        add.u32 %r10, %r10, %r11;
+        add.u32 %r10, %r10, %r12;
         st.global.u32 [%rd2], %r10;
-        """
+        """,
+        before=".const .align 4 .b32 c[2];",
     )
     n = np.arange(32)
     space = np.where(n < 8, 1000, np.where(n < 16, 2000, 3000))
-    assert (out == n + 100 + space).all()
+    assert (out == n + 4100 + space).all()
 
 
 def test_vectors_of_every_width():
