@@ -4,7 +4,8 @@
 
 Writes `mixed_model/` as `save_pretrained` does, in three shards; `mixed_steps_3.ptx` and
 `mixed_steps_8.ptx`, steps of 3 and 8 tokens that share one cache in blocks; and
-`mixed_generated.json`. Needs torch, triton and transformers, but no GPU.
+`mixed_generated.json`, with the log-probability of every token after the first. Needs torch,
+triton and transformers, but no GPU.
 """
 
 from __future__ import annotations
@@ -62,7 +63,16 @@ def main(folder: Path) -> None:
         made = model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=answer
         )
-        answers.append({"prompt": tokens, "answer": made[0, prompt:].tolist()})
+        with torch.no_grad():
+            logs = model(made[:, :-1]).logits.double().log_softmax(-1)
+        own = logs[0].gather(-1, made[0, 1:, None])[:, 0]
+        answers.append(
+            {
+                "prompt": tokens,
+                "answer": made[0, prompt:].tolist(),
+                "logprobs": [round(log, 6) for log in own.tolist()],
+            }
+        )
     text = json.dumps(answers, separators=(",", ":")).replace("},{", "},\n{")
     (folder / "mixed_generated.json").write_text(text + "\n", encoding="utf-8")
     gpus = tuple(dict.fromkeys(card.gpu for card in machine_of("l40s").cards))

@@ -17,7 +17,7 @@ from tessera.cli.given import Typed
 from tessera.cli.options import together
 from tessera.cli.progress import Progress
 
-_NAMES = ("gpus", "rows", "context", "step_tokens")
+_NAMES = ("gpus", "rows", "context", "step_tokens", "logits")
 _ON_CPU = {"gpus": "a100", "rows": 8, "context": 256, "route": "library", "draws": False}
 """Small sizes for the CPU backend; the GPU is the one whose code its processes run."""
 _ON_GPUS = {"rows": 64}
@@ -57,6 +57,12 @@ folder_options = together(
         help="Of a model folder: tokens that steps take, of prompts and answers together.  "
         "[default: as many as rows, and four times that]",
     ),
+    click.option(
+        "--logits/--no-logits",
+        default=None,
+        help="Of a model folder: steps give logits, which `logprobs`, penalties, `top_k`, `top_p` "
+        "and JSON need, in place of tokens.  [default: only with --backend cpu]",
+    ),
 )
 
 
@@ -78,6 +84,8 @@ def with_folder(messages: Messages, given: Typed) -> Typed:
         )
     typed = {name: given.values[name] for name in _NAMES if given.values.get(name) is not None}
     defaults: dict[str, object] = dict(_ON_CPU if on_cpu else _ON_GPUS)
+    if "logits" in typed:
+        typed["draws"] = not typed.pop("logits")
     options = FolderOptions(**(defaults | typed))  # type: ignore[arg-type]
     with Progress(messages, f"preparing {file}") as shown:
         prepared = prepare_folder(file, options, shown.hear)
@@ -85,6 +93,7 @@ def with_folder(messages: Messages, given: Typed) -> Typed:
     more: dict[str, object] = {"file": prepared.plan, "weights": prepared.weights}
     if "tokenizer" in given.values and given.values["tokenizer"] is None:
         more["tokenizer"] = prepared.folder.tokenizer
+    more["model_folder"] = str(prepared.folder.path)
     if "name" in given.values and "name" not in given.typed:
         more["name"] = os.path.basename(Path(file).resolve())
     return given.having(**dict.fromkeys(_NAMES), **more)

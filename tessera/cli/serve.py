@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,14 +28,18 @@ from tessera.cli.text_options import (
     steps_option,
 )
 from tessera.diagnostics import TesseraError, warning
+from tessera.ir.options import WrongOption
 
 if TYPE_CHECKING:
+    from tessera.driver.serve.chat_template import ChatTemplate
+    from tessera.driver.serve.completion_requests import TextModel
     from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
     from tessera.driver.serve.metrics import Metrics
+    from tessera.driver.serve.server import ServerOptions
 
-_LONGEST_KEY = 4096
+_LONGEST_KEY = 1 << 16
 _TURN_S = 0.0005
 
 
@@ -61,13 +66,14 @@ _TURN_S = 0.0005
     "--tokenizer",
     type=click.Path(),
     metavar="FILE",
-    help="A tokenizer.json: prompts and answers may then be text.",
+    help="A tokenizer.json: prompts and answers may then be text. The chat template and the "
+    "generation config beside it count, too.",
 )
 @click.option(
     "--api-key-file",
     type=click.Path(),
     metavar="FILE",
-    help="Require the key in this file (Authorization: Bearer).",
+    help="Require a key of this file, which has one on each line (Authorization: Bearer).",
 )
 @click.option("--name", default="tessera", show_default=True, help="What the model is called.")
 @click.option(
@@ -86,6 +92,31 @@ _TURN_S = 0.0005
     metavar="N",
     help="The largest body that is read.",
 )
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let pages of this origin ask in a browser, such as https://example.org; `*`: all. "
+    "May be repeated.",
+)
+@click.option(
+    "--ssl-certfile",
+    type=click.Path(),
+    metavar="FILE",
+    help="Serve HTTPS with this certificate (PEM, with its chain).",
+)
+@click.option(
+    "--ssl-keyfile",
+    type=click.Path(),
+    metavar="FILE",
+    help="The key of the certificate, if it is in a file of its own.",
+)
+@click.option(
+    "--log-requests",
+    is_flag=True,
+    help="Write a line for every request to standard error: id, path, status, seconds.",
+)
 @seconds_option("--deadline", "deadline", "Give answers up that take longer.")
 @burst_option
 @reuse_option
@@ -101,10 +132,11 @@ def serve(messages: Messages, given: Typed) -> int:
     The steps of a model folder are captured and planned when it is first served, and kept. Nothing
     in it is run as code.
 
-    Completions are those of OpenAI: POST /v1/completions with `prompt` as text (with `--tokenizer`)
-    or token ids, whole or as a stream. GET /health and /metrics (Prometheus). SIGTERM and Ctrl-C
-    stop the server once it has finished what it has begun; on SIGHUP the plan is read again and
-    takes over. See docs/guides/serve.md.
+    Requests are those of OpenAI: POST /v1/chat/completions with the model's own chat template, and
+    POST /v1/completions with `prompt` as text (with `--tokenizer`) or token ids, whole or as a
+    stream. GET /live, /ready and /metrics (Prometheus). SIGTERM and Ctrl-C stop the server once it
+    has finished what it has begun; on SIGHUP the plan is read again and takes over. See
+    docs/guides/serve.md.
 
     \b
     Examples:
@@ -114,26 +146,18 @@ def serve(messages: Messages, given: Typed) -> int:
       tessc serve plan.tsp --backend cpu --port 8080 --api-key-file key.txt
     """
     from tessera.driver.serve.metrics import Metrics
-    from tessera.driver.serve.server import (
-        CompletionServer,
-        ServerOptions,
-        open_socket,
-        run_server,
-    )
-    from tessera.driver.serve.text import TokenizerFile
+    from tessera.driver.serve.run_server import check_certificate, open_socket, run_server
+    from tessera.driver.serve.server import CompletionServer
 
     shown_file = str(given.values["file"])
     given = with_folder(messages, given)
     command = given.record(ServeCommand)
-    options = ServerOptions(
-        name=command.name,
-        key=command.key(),
-        most_bytes=command.max_bytes,
-        deadline_s=command.deadline,
-    )
+    options = command.server()
+    check_certificate(options)
     metrics = Metrics()
     with (
         open_socket(command.host, command.port) as listening,
+        command.chat() as template,
         command.engine(
             max_waiting=command.max_waiting,
             tpot_ns=(command.slo or {}).get("tpot_ns"),
@@ -142,16 +166,15 @@ def serve(messages: Messages, given: Typed) -> int:
         ) as engine,
     ):
         messages.show(engine.diagnostics)
-        tokenizer = None
-        if command.tokenizer is not None:
-            tokenizer = TokenizerFile(command.tokenizer, engine.model.vocabulary)
-        server = CompletionServer(engine, options, tokenizer, metrics)
+        served = command.served(engine, template)
+        server = CompletionServer(engine, options, served, metrics)
         server.application()  # a missing package shows before the address is announced
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         if command.file != shown_file:
             write_text(_foreseen(command))
-        write_text(f"serving {shown_file} on http://{shown}:{port}\n")
+        scheme = "http" if options.certificate is None else "https"
+        write_text(f"serving {shown_file} on {scheme}://{shown}:{port}\n")
         with PlanSuccession(engine, command.file, messages), quick_turns():
             run_server(server, listening)
     return 0
@@ -247,19 +270,78 @@ class ServeCommand(EngineCommand):
     api_key_file: str | None = None
     deadline: float | None = None
     slo: dict[str, float] | None = None
+    model_folder: str | None = None
+    cors_origins: tuple[str, ...] = ()
+    ssl_certfile: str | None = None
+    ssl_keyfile: str | None = None
+    log_requests: bool = False
 
-    def key(self) -> str | None:
-        """The API key, if there is one."""
+    def __post_init__(self) -> None:
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise WrongOption("{ssl_keyfile} is the key of {ssl_certfile}: give both")
+
+    def server(self) -> ServerOptions:
+        """What HTTP needs besides the engine."""
+        from tessera.driver.serve.server import ServerOptions
+
+        return ServerOptions(
+            keys=self.keys(),
+            most_bytes=self.max_bytes,
+            deadline_s=self.deadline,
+            origins=self.cors_origins,
+            certificate=self.ssl_certfile,
+            certificate_key=self.ssl_keyfile,
+            logs=self.log_requests,
+        )
+
+    @property
+    def _text_files(self) -> Path | None:
+        """The folder of what says how text is made: that of the model, or of its tokenizer."""
+        if self.model_folder is not None:
+            return Path(self.model_folder)
+        return None if self.tokenizer is None else Path(self.tokenizer).parent
+
+    @contextmanager
+    def chat(self) -> Iterator[ChatTemplate | None]:
+        """The chat template of the model, while it is needed."""
+        from tessera.driver.folder.text_config import read_chat_format
+        from tessera.driver.serve.chat_template import ChatTemplate
+
+        folder = self._text_files
+        told = None if folder is None or self.tokenizer is None else read_chat_format(folder)
+        template = None if told is None else ChatTemplate(told)
+        try:
+            yield template
+        finally:
+            if template is not None:
+                template.close()
+
+    def served(self, engine: Engine, template: ChatTemplate | None) -> TextModel:
+        """The model as requests are read for it."""
+        from tessera.driver.folder.text_config import read_defaults
+        from tessera.driver.serve.server import text_model
+        from tessera.driver.serve.text import TokenizerFile
+
+        folder, tokenizer = self._text_files, None
+        if self.tokenizer is not None:
+            tokenizer = TokenizerFile(self.tokenizer, engine.model.vocabulary)
+        defaults = None if folder is None else read_defaults(folder)
+        return text_model(engine, self.name, tokenizer, template, defaults)
+
+    def keys(self) -> tuple[str, ...]:
+        """The API keys, one of which clients have to send; empty if there are none."""
         if self.api_key_file is None:
-            return None
+            return ()
         try:
             with open(self.api_key_file, encoding="utf-8") as stream:
-                key = stream.read(_LONGEST_KEY + 1).strip()
+                text = stream.read(_LONGEST_KEY + 1)
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or "it is not text"
-            message = f"cannot read the key in `{self.api_key_file}`: {reason.lower()}"
+            message = f"cannot read the keys in `{self.api_key_file}`: {reason.lower()}"
             raise TesseraError.of("TSR5066", message) from None
-        if not key or len(key) > _LONGEST_KEY or not key.isprintable() or not key.isascii():
-            message = f"`{os.fspath(self.api_key_file)}` must hold a key: one line of plain letters"
+        keys = tuple(line.strip() for line in text.splitlines() if line.strip())
+        is_plain = all(key.isprintable() and key.isascii() for key in keys)
+        if not keys or len(text) > _LONGEST_KEY or not is_plain:
+            message = f"`{os.fspath(self.api_key_file)}` must hold keys: lines of plain letters"
             raise TesseraError.of("TSR5066", message)
-        return key
+        return keys

@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +16,8 @@ import uvicorn
 from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server import (
-    CompletionServer,
-    ServerOptions,
-    open_socket,
-    server_config,
-)
+from tessera.driver.serve.run_server import open_socket, server_config
+from tessera.driver.serve.server import CompletionServer, ServerOptions, text_model
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime
 
 KEY = "secret-key"
@@ -31,11 +27,17 @@ LIMIT_S = 300.0
 class Letters:
     """Token n is the letter chr(48 + n)."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
         return [ord(letter) - 48 for letter in text]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(chr(48 + token) for token in tokens)
+
+    def piece(self, token: int) -> bytes:
+        return chr(48 + token).encode()
+
+    def special_tokens(self) -> Collection[int]:
+        return ()
 
 
 class Site:
@@ -96,16 +98,23 @@ def toy_site(
         on_end=metrics.end,
         **toy,
     )
-    options = ServerOptions(name="toy", key=key, most_bytes=2000, deadline_s=deadline_s)
-    server = CompletionServer(engine, options, Letters(), metrics)
+    options = ServerOptions(keys=(key,) if key else (), most_bytes=2000, deadline_s=deadline_s)
+    served = text_model(engine, "toy", Letters())
+    with serving(CompletionServer(engine, options, served, metrics), engine, most) as made:
+        yield made
+    engine.close()
+    patch.undo()
+
+
+@contextmanager
+def serving(server: CompletionServer, engine: Engine, most: int = 100) -> Iterator[Site]:
+    """A server that runs in a thread."""
     with open_socket("127.0.0.1", 0) as listening:
         running = uvicorn.Server(server_config(server, most))
         thread = threading.Thread(target=running.run, args=([listening],))
         thread.start()
         try:
-            yield Site(listening.getsockname()[1], engine, metrics)
+            yield Site(listening.getsockname()[1], engine, server.metrics)
         finally:
             running.should_exit = True
             thread.join(LIMIT_S)
-    engine.close()
-    patch.undo()

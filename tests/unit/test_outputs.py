@@ -405,7 +405,7 @@ def test_a_trace_called_a_graph_stays(folder: Path) -> None:
 def test_every_option_that_writes_is_in_the_table() -> None:
     """Options of the type path are for reading, or are rows of the table."""
     reading = {"data", "data_root", "inputs", "machine", "profiles", "texts", "weights"}
-    reading |= {"tokenizer", "api_key_file", "hosts"}
+    reading |= {"tokenizer", "api_key_file", "hosts", "ssl_certfile", "ssl_keyfile"}
     writing = set()
     for command in cli.cli.commands.values():
         for option in command.params:

@@ -119,6 +119,11 @@ class Sizes:
         fits = prompt + answer - 1 <= self.context
         return fits and self.blocks_for(prompt, answer) <= self.blocks
 
+    def longest_answer(self, prompt: int) -> int:
+        """The most tokens of an answer to a prompt; 0 or less if there is no room for it."""
+        most = min(self.context, self.blocks * self.block) if self.blocks else self.context
+        return most - prompt + 1
+
     def chunk_step(self, rows: int, start: int, left: int) -> StepSize:
         """The prefill step for a prompt from token `start` on, with `left` tokens left."""
         room = [step for step in self.prefill if start + step.tokens <= step.context]

@@ -1,180 +1,209 @@
-"""The body of a completion request, checked.
+"""The bodies of requests for text, checked: completions, and chats by the model's template.
 
-In: bytes. Out: a `CompletionRequest`, or `BadRequest` with a status and a message for the client.
-Fields are those of OpenAI's completions. An unknown field that would change an answer is refused; a
-field that changes nothing (`user`) is accepted.
+In: bytes, and the `TextModel`. Out: a `CompletionRequest`, or `BadRequest` with a status and a
+message for the client. Fields are those of OpenAI. An unknown field that would change an answer is
+refused; a field that changes nothing (`user`) is accepted.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass, field
+from typing import cast
 
+from tessera.driver.serve.api_errors import BadRequest, ErrorCode
+from tessera.driver.serve.chat_template import ChatTemplate
+from tessera.driver.serve.grammars import Grammar, GrammarConstraint, Grammars
+from tessera.driver.serve.request_fields import (
+    Fields,
+    is_text,
+    is_whole,
+    read_fields,
+    read_tokens_field,
+    shown,
+)
+from tessera.driver.serve.sampling import MOST_CHANCES, NO_CHANCES, Sampling
 from tessera.driver.serve.text import Tokenizing
 
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
-
-_KNOWN = {
-    "model",
-    "prompt",
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "stream",
-    "stream_options",
-    "stop",
-    "stop_token_ids",
-    "seed",
-    "ignore_eos",
-    "user",
-    "n",
-    "best_of",
-    "echo",
-    "logprobs",
-    "suffix",
-    "logit_bias",
-    "presence_penalty",
-    "frequency_penalty",
+_SHARED = (
+    *("model", "max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "seed", "user"),
+    *("stop", "stop_token_ids", "ignore_eos", "stream", "stream_options", "logprobs"),
+    *("logit_bias", "presence_penalty", "frequency_penalty", "repetition_penalty"),
+    "response_format",
+)
+_COMPLETION = {*_SHARED, "prompt", "echo", "best_of", "suffix"}
+_CHAT = {
+    *_SHARED,
+    *("messages", "max_completion_tokens", "top_logprobs", "chat_template_kwargs"),
+    *("metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "modalities"),
 }
-_FIXED: Mapping[str, object] = {
-    "n": 1,
-    "best_of": 1,
-    "echo": False,
-    "logprobs": False,
-    "suffix": "",
-    "logit_bias": {},
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-}
+_TOOLS = ("tools", "tool_choice", "functions", "function_call", "parallel_tool_calls")
+_ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 MOST_PROMPTS = 128
+"""Most answers of a request: prompts times `n`."""
 MOST_STOPS = 64
 """Most texts that may end an answer: each is searched for after every token, while others wait."""
+_MOST_BIASES = 1024
+_SEEDS = 1 << 62
 
 
-class ErrorCode(StrEnum):
-    """The error codes of OpenAI, each with its HTTP status."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationDefaults:
+    """What holds for fields that a request leaves out, by the model's generation config."""
 
-    status: int
-
-    def __new__(cls, word: str, status: int) -> ErrorCode:
-        """A code with its status."""
-        made = str.__new__(cls, word)
-        made._value_ = word
-        made.status = status
-        return made
-
-    INVALID_REQUEST = "invalid_request", 400
-    INVALID_VALUE = "invalid_value", 400
-    MISSING_PARAMETER = "missing_required_parameter", 400
-    UNKNOWN_PARAMETER = "unknown_parameter", 400
-    UNSUPPORTED_VALUE = "unsupported_value", 400
-    CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded", 400
-    INVALID_API_KEY = "invalid_api_key", 401
-    MODEL_NOT_FOUND = "model_not_found", 404
-    UNKNOWN_URL = "unknown_url", 404
-    METHOD_NOT_ALLOWED = "method_not_allowed", 405
-    REQUEST_TIMEOUT = "request_timeout", 408
-    REQUEST_TOO_LARGE = "request_too_large", 413
-    RATE_LIMIT_EXCEEDED = "rate_limit_exceeded", 429
-    CLIENT_CLOSED = "client_closed_request", 499
-    """No client reads this status; it is only counted."""
-    SERVER_ERROR = "server_error", 500
-    SERVICE_UNAVAILABLE = "service_unavailable", 503
-    SERVER_OVERLOADED = "server_overloaded", 503
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    max_new_tokens: int | None = None
 
 
-class BadRequest(Exception):
-    """A request that is answered with an error."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextModel:
+    """The model that requests are read for; without a tokenizer it takes token ids alone.
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        code: ErrorCode = ErrorCode.INVALID_VALUE,
-        field: str | None = None,
-        retry_s: int = 0,
-    ) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-        self.field = field
-        self.retry_s = retry_s
+    `vocabulary` is 0 if it is not known.
+    """
 
-    @property
-    def status(self) -> int:
-        """The status of the answer."""
-        return self.code.status
+    name: str
+    tokenizer: Tokenizing | None = None
+    template: ChatTemplate | None = None
+    grammars: Grammars | None = None
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
+    vocabulary: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """Prompts as tokens, and how to answer them; without a seed, draws use fresh entropy."""
+    """Prompts as tokens, and how to answer each of them `count` times.
+
+    Without `most`, an answer may be as long as the context allows. `echoes`: answers begin with
+    their prompt.
+    """
 
     prompts: tuple[tuple[int, ...], ...]
-    most: int
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int | None
+    count: int
+    most: int | None
+    sampling: Sampling
     stops: tuple[str, ...]
     stop_tokens: tuple[int, ...]
     is_streamed: bool
     wants_usage: bool
     ignores_end: bool
+    is_chat: bool = False
+    echoes: bool = False
+    grammar: Grammar | None = None
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether the chances of the prompt's tokens are wanted."""
+        return self.echoes and self.sampling.chances != NO_CHANCES
+
+    def constraint(self) -> GrammarConstraint | None:
+        """What one of the answers may consist of; each has its own."""
+        return None if self.grammar is None else self.grammar.constraint()
 
 
-def read_completion(
-    body: bytes, tokenizer: Tokenizing | None, *, model: str, draws: bool
-) -> CompletionRequest:
-    """The request in a body, for the `model` that is served.
+def read_completion(body: bytes, served: TextModel) -> CompletionRequest:
+    """The request in the body of a completion."""
+    given = read_fields(body)
+    check_model(given.get("model", served.name), served.name)
+    given.refuse_unknown(_COMPLETION)
+    count = _count(given)
+    given.refuse_others({"best_of": count, "suffix": ""})
+    given.needed("prompt")
+    echoes = given.flag("echo")
+    is_asked = given.get("logprobs", False) is not False
+    chances = given.whole("logprobs", 0, 0, MOST_CHANCES) if is_asked else NO_CHANCES
+    prompts = _prompts(given.get("prompt"), served.tokenizer)
+    _check_answers(len(prompts) * count)
+    most = given.whole("max_tokens", 16, 0 if echoes else 1)
+    return _request(given, served, prompts, count=count, most=most, chances=chances, echoes=echoes)
 
-    `draws`: the model can draw tokens, so the default temperature is 1.
-    """
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BadRequest("the body is no JSON", code=ErrorCode.INVALID_REQUEST) from None
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be an object", code=ErrorCode.INVALID_REQUEST)
-    given = {key: part for key, part in value.items() if part is not None}
-    check_model(given.get("model", model), model)
-    for key in given:
-        if key not in _KNOWN:
+
+def read_chat(body: bytes, served: TextModel) -> CompletionRequest:
+    """The request in the body of a chat."""
+    given = read_fields(body)
+    check_model(given.get("model", served.name), served.name)
+    for key in _TOOLS:
+        if given.get(key, []) not in ([], "none"):
             raise BadRequest(
-                f"`{_shown(key)}` is not known here",
-                code=ErrorCode.UNKNOWN_PARAMETER,
-                field=_shown(key),
+                f"`{key}` is not offered here: this server makes no tool calls",
+                code=ErrorCode.UNSUPPORTED_PARAMETER,
+                field=key,
             )
-    for key, fixed in _FIXED.items():
-        if key in given and not _is_same(given[key], fixed):
-            message = f"`{key}` can only be {json.dumps(fixed)} here"
-            raise BadRequest(message, code=ErrorCode.UNSUPPORTED_VALUE, field=key)
-    if "prompt" not in given:
-        code = ErrorCode.MISSING_PARAMETER
-        raise BadRequest("`prompt` is missing", code=code, field="prompt")
-    options = given.get("stream_options", {})
-    if not isinstance(options, Mapping):
-        raise BadRequest("`stream_options` must be an object", field="stream_options")
+    given.refuse_unknown(_CHAT | set(_TOOLS))
+    given.refuse_others({"modalities": ["text"]})
+    count = _count(given)
+    _check_answers(count)
+    if "top_logprobs" in given and not given.flag("logprobs"):
+        raise BadRequest("`top_logprobs` needs `logprobs` to be true", field="top_logprobs")
+    top = given.whole("top_logprobs", 0, 0, MOST_CHANCES)
+    key = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    limit = served.defaults.max_new_tokens
+    return _request(
+        given,
+        served,
+        (chat_prompt(given, served),),
+        count=count,
+        most=given.whole(key, 1, 1) if key in given else limit,
+        chances=top if given.flag("logprobs") else NO_CHANCES,
+        is_chat=True,
+    )
+
+
+def chat_prompt(given: Fields, served: TextModel) -> tuple[int, ...]:
+    """The messages of a chat as tokens, by the model's template."""
+    messages = _messages(given.needed("messages"))
+    if served.template is None or served.tokenizer is None:
+        raise BadRequest(
+            "the model has no chat template: use POST /v1/completions",
+            code=ErrorCode.UNSUPPORTED_VALUE,
+            field="messages",
+        )
+    text = served.template.render(messages, dict(given.part("chat_template_kwargs").items()))
+    return tuple(served.tokenizer.encode(text, special=False))
+
+
+def _request(
+    given: Fields,
+    served: TextModel,
+    prompts: tuple[tuple[int, ...], ...],
+    *,
+    count: int,
+    most: int | None,
+    chances: int,
+    is_chat: bool = False,
+    echoes: bool = False,
+) -> CompletionRequest:
+    """The fields that completions and chats share."""
+    own, tokenizer = served.defaults, served.tokenizer
+    sampling = Sampling(
+        temperature=given.number("temperature", own.temperature, 0.0, 100.0),
+        top_p=given.number("top_p", own.top_p, 1e-6, 1.0),
+        top_k=max(given.whole("top_k", own.top_k, -1), 0),
+        min_p=given.number("min_p", own.min_p, 0.0, 1.0),
+        seed=given.whole("seed", 0, -_SEEDS, _SEEDS) % _SEEDS if "seed" in given else None,
+        presence=given.number("presence_penalty", 0.0, -2.0, 2.0),
+        frequency=given.number("frequency_penalty", 0.0, -2.0, 2.0),
+        repetition=given.number("repetition_penalty", own.repetition_penalty, 0.01, 100.0),
+        bias=_biases(given.part("logit_bias"), served.vocabulary),
+        chances=chances,
+    )
     return CompletionRequest(
-        prompts=_prompts(given["prompt"], tokenizer),
-        most=_whole(given, "max_tokens", 16, least=1),
-        temperature=_number(given, "temperature", 1.0 if draws else 0.0, 0.0, 100.0),
-        top_p=_number(given, "top_p", 1.0, 1e-6, 1.0),
-        top_k=max(_whole(given, "top_k", 0, least=-1), 0),
-        seed=_whole(given, "seed", 0, least=0) if "seed" in given else None,
+        prompts=prompts,
+        count=count,
+        most=most,
+        sampling=sampling,
         stops=_stops(given.get("stop", ()), tokenizer),
-        stop_tokens=_tokens(given.get("stop_token_ids", []), "stop_token_ids"),
-        is_streamed=_flag(given, "stream"),
-        wants_usage=_flag(options, "include_usage"),
-        ignores_end=_flag(given, "ignore_eos"),
+        stop_tokens=read_tokens_field(given.get("stop_token_ids", []), "stop_token_ids"),
+        is_streamed=given.flag("stream"),
+        wants_usage=given.part("stream_options").flag("include_usage"),
+        ignores_end=given.flag("ignore_eos"),
+        is_chat=is_chat,
+        echoes=echoes,
+        grammar=_grammar(given.part("response_format"), served),
     )
 
 
@@ -184,53 +213,86 @@ def check_model(given: object, served: str) -> None:
         raise BadRequest("`model` must be a text", field="model")
     if given != served:
         raise BadRequest(
-            f"the model `{_shown(given)}` does not exist: this server has `{served}`",
+            f"the model `{shown(given)}` does not exist: this server has `{served}`",
             code=ErrorCode.MODEL_NOT_FOUND,
             field="model",
         )
 
 
-def _shown(text: str) -> str:
-    """The first 80 characters of a client's text, without lone surrogates."""
-    return text[:80].encode(errors="replace").decode()
+def _count(given: Fields) -> int:
+    return given.whole("n", 1, 1, MOST_PROMPTS)
 
 
-def _is_same(value: object, fixed: object) -> bool:
-    """Whether both are equal, and not one a truth value and the other a number."""
-    return value == fixed and isinstance(value, bool) == isinstance(fixed, bool)
+def _check_answers(answers: int) -> None:
+    if answers > MOST_PROMPTS:
+        message = f"prompts times `n` must be at most {MOST_PROMPTS} answers, not {answers}"
+        raise BadRequest(message, field="n")
 
 
 def _prompts(given: object, tokenizer: Tokenizing | None) -> tuple[tuple[int, ...], ...]:
     listed = given if isinstance(given, list) else [given]
-    if listed and all(_is_whole(token) for token in listed):
-        return (_tokens(listed, "prompt"),)
+    if listed and all(is_whole(token) for token in listed):
+        return (read_tokens_field(listed, "prompt"),)
     if not 0 < len(listed) <= MOST_PROMPTS:
         raise BadRequest(f"`prompt` must have 1 to {MOST_PROMPTS} prompts", field="prompt")
-    return tuple(_prompt(prompt, tokenizer) for prompt in listed)
+    return tuple(read_prompt(prompt, tokenizer) for prompt in listed)
 
 
-def _prompt(given: object, tokenizer: Tokenizing | None) -> tuple[int, ...]:
-    if isinstance(given, str):
-        if tokenizer is None:
-            raise BadRequest(
-                "this server has no tokenizer: `prompt` must be token ids", field="prompt"
-            )
-        if not _is_text(given):
-            raise BadRequest("`prompt` has half of a letter", field="prompt")
-        return tuple(tokenizer.encode(given))
-    return _tokens(given, "prompt")
+def read_prompt(
+    given: object, tokenizer: Tokenizing | None, *, special: bool = True
+) -> tuple[int, ...]:
+    """A prompt as tokens: text, or token ids."""
+    if not isinstance(given, str):
+        return read_tokens_field(given, "prompt")
+    if tokenizer is None:
+        raise BadRequest("this server has no tokenizer: `prompt` must be token ids", field="prompt")
+    if not is_text(given):
+        raise BadRequest("`prompt` has half of a letter", field="prompt")
+    return tuple(tokenizer.encode(given, special=special))
 
 
-def _tokens(given: object, field: str) -> tuple[int, ...]:
-    if not isinstance(given, list) or not all(_is_whole(token) for token in given):
-        wanted = "texts or token ids" if field == "prompt" else "a list of token ids"
-        raise BadRequest(f"`{field}` must be {wanted}", field=field)
-    return tuple(cast("list[int]", given))
+def _messages(given: object) -> list[dict[str, object]]:
+    if not isinstance(given, list) or not given:
+        raise BadRequest("`messages` must be a list of messages", field="messages")
+    return [_message(f"messages[{place}]", message) for place, message in enumerate(given)]
+
+
+def _message(place: str, given: object) -> dict[str, object]:
+    if not isinstance(given, Mapping):
+        raise BadRequest(f"`{place}` must be an object", field=place)
+    own = Fields(given)
+    role = own.get("role")
+    if role in ("tool", "function") or "tool_calls" in own or "function_call" in own:
+        raise BadRequest(
+            f"`{place}` is of a tool call, and this server makes none",
+            code=ErrorCode.UNSUPPORTED_VALUE,
+            field=place,
+        )
+    if not isinstance(role, str) or role not in _ROLES:
+        raise BadRequest(f"`{place}.role` must be one of: {', '.join(_ROLES)}", field=place)
+    made: dict[str, object] = {"role": _ROLES[role], "content": _content(place, own.get("content"))}
+    if is_text(own.get("name")):
+        made["name"] = own.get("name")
+    return made
+
+
+def _content(place: str, given: object) -> str:
+    """The text of a message; parts of it are joined by lines."""
+    parts = given if isinstance(given, list) and given else [{"type": "text", "text": given}]
+    texts = []
+    for part in parts:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        text = part.get("text") if isinstance(part, Mapping) else None
+        if kind != "text" or not is_text(text):
+            said = f", not `{shown(kind)}`" if isinstance(kind, str) and kind != "text" else ""
+            raise BadRequest(f"`{place}.content` must be text{said}", field=f"{place}.content")
+        texts.append(cast("str", text))
+    return "\n".join(texts)
 
 
 def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
     listed = list(given) if isinstance(given, list | tuple) else [given]
-    if not all(_is_text(stop) and stop for stop in listed):
+    if not all(is_text(stop) and stop for stop in listed):
         raise BadRequest("`stop` must be a text or texts", field="stop")
     if len(listed) > MOST_STOPS:
         raise BadRequest(f"`stop` must have at most {MOST_STOPS} texts", field="stop")
@@ -239,80 +301,40 @@ def _stops(given: object, tokenizer: Tokenizing | None) -> tuple[str, ...]:
     return tuple(cast("list[str]", listed))
 
 
-def _is_text(value: object) -> bool:
-    """Whether a value is text that can be encoded: JSON can contain lone surrogates."""
-    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+def _biases(given: Fields, vocabulary: int) -> tuple[tuple[int, float], ...]:
+    biases = []
+    for key, _ in given.items():
+        if not (key.isascii() and key.isdecimal() and len(key) < 10):
+            raise BadRequest(f"`logit_bias` names no token: `{shown(key)}`", field="logit_bias")
+        if vocabulary and int(key) >= vocabulary:
+            message = f"`logit_bias` names token {key}, and the vocabulary has {vocabulary}"
+            raise BadRequest(message, field="logit_bias")
+        try:
+            biases.append((int(key), given.number(key, 0.0, -100.0, 100.0)))
+        except BadRequest:
+            message = "`logit_bias` must have numbers from -100 to 100"
+            raise BadRequest(message, field="logit_bias") from None
+    if len(biases) > _MOST_BIASES:
+        message = f"`logit_bias` must have at most {_MOST_BIASES} tokens"
+        raise BadRequest(message, field="logit_bias")
+    return tuple(biases)
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _whole(given: Mapping[str, object], key: str, default: int, *, least: int) -> int:
-    value = given.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 1 << 62:
-        raise BadRequest(f"`{key}` must be a whole number, {least} or more", field=key)
-    return value
-
-
-def _number(
-    given: Mapping[str, object], key: str, default: float, least: float, most: float
-) -> float:
-    value = given.get(key, default)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not isinstance(value, int | float) or not is_number or not least <= value <= most:
-        raise BadRequest(f"`{key}` must be a number from {least:g} to {most:g}", field=key)
-    return float(value)
-
-
-def _flag(given: Mapping[str, object], key: str) -> bool:
-    value = given.get(key, False)
-    if not isinstance(value, bool):
-        raise BadRequest(f"`{key}` must be true or false", field=key)
-    return value
-
-
-# --- errors as responses -------------------------------------------------------------------------
-
-
-_OFFERED = "POST /v1/completions, GET /v1/models, GET /v1/models/{id}, GET /health, GET /metrics"
-_KINDS = {429: "requests"}
-_log = logging.getLogger("tessera.serve")
-
-
-def error_value(bad: BadRequest) -> dict[str, object]:
-    """The body of an error."""
-    kind = _KINDS.get(bad.status, "invalid_request_error" if bad.status < 500 else "server_error")
-    error = {"message": bad.message, "type": kind, "param": bad.field, "code": bad.code}
-    return {"error": error}
-
-
-def error_response(bad: BadRequest) -> Response:
-    """The response to a refused request."""
-    from starlette.responses import JSONResponse
-
-    headers = {"Retry-After": str(bad.retry_s)} if bad.retry_s else {}
-    if bad.code is ErrorCode.INVALID_API_KEY:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error_value(bad), bad.status, headers)
-
-
-async def not_offered(request: Request, problem: Exception) -> Response:
-    """The response to a path or method that is not served."""
-    is_method = getattr(problem, "status_code", 404) == ErrorCode.METHOD_NOT_ALLOWED.status
-    path = request.url.path[:80]
-    message = f"{request.method} {path} is not offered here: {_OFFERED}"
-    if path.rstrip("/").endswith("/chat/completions"):
-        message = (
-            "chat completions are not offered here: put the chat template of the model around the "
-            "messages and send that to POST /v1/completions as `prompt`"
-        )
-    code = ErrorCode.METHOD_NOT_ALLOWED if is_method else ErrorCode.UNKNOWN_URL
-    return error_response(BadRequest(message, code=code))
-
-
-async def unforeseen(request: Request, problem: Exception) -> Response:
-    """The response to an unexpected exception."""
-    _log.error("a request failed", exc_info=problem)
-    words = f"the server failed: {type(problem).__name__}"
-    return error_response(BadRequest(words, code=ErrorCode.SERVER_ERROR))
+def _grammar(given: Fields, served: TextModel) -> Grammar | None:
+    """The grammar of a `response_format`; None for text."""
+    kind = given.get("type", "text")
+    if kind == "text":
+        return None
+    if kind not in ("json_object", "json_schema"):
+        message = "`response_format.type` must be `text`, `json_object` or `json_schema`"
+        raise BadRequest(message, field="response_format")
+    schema: object = {"type": "object"}
+    if kind == "json_schema":
+        schema = given.part("json_schema").get("schema")
+        if not isinstance(schema, Mapping):
+            message = "`response_format.json_schema.schema` must be an object"
+            raise BadRequest(message, field="response_format")
+    if served.grammars is None:
+        message = "this server has no tokenizer, which `response_format` needs"
+        raise BadRequest(message, code=ErrorCode.UNSUPPORTED_VALUE, field="response_format")
+    return served.grammars.of_schema(cast("Mapping[str, object]", schema))

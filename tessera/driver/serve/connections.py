@@ -19,7 +19,7 @@ from enum import StrEnum
 from math import inf
 from typing import cast
 
-from tessera.driver.serve.completion_requests import BadRequest, ErrorCode
+from tessera.driver.serve.api_errors import BadRequest, ErrorCode
 
 _HEAD_S = 10.0
 """Seconds from opening a connection, or from an answer, to the head of the next request."""
@@ -31,10 +31,10 @@ _SPARE_FILES = 96
 _AT_ONCE = 16
 
 _Ends = tuple[object, object]
-_Message = MutableMapping[str, object]
-_Receive = Callable[[], Awaitable[_Message]]
-_Send = Callable[[_Message], Awaitable[None]]
-Application = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+Message = MutableMapping[str, object]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 class Dropped(StrEnum):
@@ -90,14 +90,14 @@ class Connections:
     def limited(self, application: Application) -> Application:
         """The application, with each request attributed to its registered connection."""
 
-        async def limited(scope: _Message, receive: _Receive, send: _Send) -> None:
+        async def limited(scope: Message, receive: Receive, send: Send) -> None:
             ends = scope.get("client"), scope.get("server")
             held = self._waiting.get(ends) or self._answered.get(ends)
             if held is None:
                 await application(scope, receive, send)
                 return
 
-            async def heard() -> _Message:
+            async def heard() -> Message:
                 message = await receive()
                 if message["type"] == "http.request" and not message.get("more_body"):
                     self._answer(ends, held)

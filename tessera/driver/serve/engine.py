@@ -33,7 +33,7 @@ from tessera.diagnostics import Diagnostic, TesseraError
 from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop
-from tessera.driver.serve.generation import Generation, Sampling, Wish, refused
+from tessera.driver.serve.generation import Generation, Wish, refused
 from tessera.driver.serve.look_ahead import chained_steps
 from tessera.driver.serve.opened import OpenedRuntime
 from tessera.driver.serve.policies import SwitchRule
@@ -46,6 +46,7 @@ from tessera.driver.serve.residents import (
     find_pays,
     find_switch,
 )
+from tessera.driver.serve.sampling import Constraint, Sampling
 from tessera.driver.serve.step_inputs import check_prompt
 from tessera.driver.serve.steps import (
     Declaration,
@@ -185,13 +186,19 @@ class Engine(EngineLoop):
         ignore_end: bool = False,
         deadline_s: float | None = None,
         owner: str = "",
+        sampling: Sampling | None = None,
+        constraint: Constraint | None = None,
+        reads_prompt: bool = False,
     ) -> Generation:
         """Ask for an answer; raises TSR5064 if none can be given, TSR5065 if too many prompts wait.
 
         Greedy unless a `temperature` is given; then each answer is drawn from fresh entropy, unless
         a `seed` makes it repeatable. `stop` are tokens, or rows of tokens, that end the
         answer; `deadline_s` is when it is given up, counted from now. Prompts that begin alike
-        share what is computed of them, if they have the same `owner`.
+        share what is computed of them, if they have the same `owner`. `sampling` has more ways to
+        choose tokens, and takes the place of the four that have names here. `constraint` says
+        what the answer may consist of, and follows this answer alone. `reads_prompt`: chances of
+        the prompt's tokens are wanted, which mixed steps then read one by one.
         """
         check_amounts({"deadline_s": deadline_s})
         check_counts({"max_tokens": max_tokens}, least=1, optional=False)
@@ -200,11 +207,14 @@ class Engine(EngineLoop):
             raise refused("a row of tokens in `stop` is empty")
         wish = Wish(
             most=max_tokens,
-            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
+            sampling=sampling
+            or Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
             stop=rows,
             keep_going=ignore_end,
             deadline_s=deadline_s,
             owner=owner,
+            constraint=constraint,
+            reads_prompt=reads_prompt,
         )
         tokens = check_prompt(self.model, self.sizes, prompt, wish)
         return self._book.ask(tokens, wish, self._check_line)
@@ -276,6 +286,16 @@ class Engine(EngineLoop):
     def switches(self) -> list[tuple[float, str]]:
         """The times (`time.monotonic_ns()`) at which the policy changed, and to which."""
         return [] if self.switch is None else list(self.switch.switches)
+
+    @property
+    def unready(self) -> str:
+        """Why a prompt would not be taken now; empty if it would be."""
+        if not self.is_well:
+            return "the engine has ended"
+        if not any(batch.is_open for batch in self._scheduler.batches):
+            return "no replica is open"
+        is_full = self.max_waiting is not None and self._without_row() >= self.max_waiting
+        return "too many prompts are waiting" if is_full else ""
 
     @property
     def is_well(self) -> bool:

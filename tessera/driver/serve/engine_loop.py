@@ -29,7 +29,12 @@ from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.opened import EngineCounts, OpenedRuntime
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Scheduler
-from tessera.driver.serve.step_inputs import read_tokens, row_input, step_inputs
+from tessera.driver.serve.step_inputs import (
+    read_prompt_chances,
+    read_tokens,
+    row_input,
+    step_inputs,
+)
 from tessera.driver.serve.step_roles import GenerationSteps, state_shapes
 
 DEATHS = ("TSR5051", "TSR5072")
@@ -237,10 +242,14 @@ class EngineLoop:
             if reached >= len(answer.prompt) + len(answer.tokens)
         ]
         if work.answers or self.sizes.first_from_prefill:
+            read_prompt_chances(step, result, handed.taking)
             tokens = read_tokens(step, work, result, [(a, seat) for a, seat, _ in gives])
-            for (answer, _, _), token in zip(gives, tokens, strict=True):
+            for (answer, _, _), read in zip(gives, tokens, strict=True):
+                if read.problem is not None:
+                    self._finish(answer, AnswerEnd.FAULT, read.problem)
+                    continue
                 self.counts.tokens_given += 1
-                how = answer.add(token, self.model.end)
+                how = answer.add(read.token, self.model.end, read.chances)
                 if how:
                     self._finish(answer, how)
                 else:

@@ -1,8 +1,6 @@
 """One answer being generated: its tokens as they arrive, its end, and a way to cancel it.
 
-In: an engine, which adds tokens. Out: `Generation`, for any thread. `Sampling` chooses the next
-token from logits. Draws depend only on the seed of the request: not on its row, nor on the other
-answers of its batch. Without a seed they are independent of all others.
+In: an engine, which adds tokens. Out: `Generation`, for any thread.
 """
 
 from __future__ import annotations
@@ -11,74 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 
 import numpy as np
 
 from tessera.diagnostics import TesseraError
 from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.measures import AnswerEnd, Served
-from tessera.ir.arrays import Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How tokens are chosen: a temperature of 0 takes the most likely one.
-
-    `top_k` keeps that many of the most likely tokens (0: all), `top_p` the fewest whose shares add
-    up to it.
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, is_right, wanted in (
-            ("temperature", _is_number(self.temperature) and self.temperature >= 0, "0 or more"),
-            ("top_k", isinstance(self.top_k, int) and self.top_k >= 0, "0 or more"),
-            ("top_p", _is_number(self.top_p) and 0 < self.top_p <= 1, "above 0 and at most 1"),
-            (
-                "seed",
-                self.seed is None or (isinstance(self.seed, int) and self.seed >= 0),
-                "a whole number, 0 or more",
-            ),
-        ):
-            if not is_right:
-                message = f"`{name}` must be {wanted}, not {getattr(self, name)!r}"
-                raise TesseraError.of("TSR5064", message)
-
-    @property
-    def is_greedy(self) -> bool:
-        """Whether nothing is drawn."""
-        return self.temperature == 0 or self.top_k == 1
-
-    def draws(self) -> np.random.Generator:
-        """The random numbers of one request; without a seed, from fresh entropy."""
-        return np.random.Generator(np.random.PCG64(self.seed))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def draw_token(logits: Floats, sampling: Sampling, draws: np.random.Generator) -> int:
-    """A token drawn by its probability from those that `top_k` and `top_p` leave."""
-    wide = np.asarray(logits, np.float64)
-    with np.errstate(over="ignore"):  # far below the most likely, at a temperature near 0
-        scaled = (wide - wide.max()) / sampling.temperature
-    order = np.argsort(-wide, kind="stable")
-    if sampling.top_k:
-        order = order[: sampling.top_k]
-    shares = np.exp(scaled[order])
-    shares /= shares.sum()
-    if sampling.top_p < 1:
-        left = int(np.searchsorted(np.cumsum(shares), sampling.top_p)) + 1
-        order, shares = order[:left], shares[:left] / shares[:left].sum()
-    drawn = int(np.searchsorted(np.cumsum(shares), draws.random(), side="right"))
-    return int(order[min(drawn, len(order) - 1)])
-
+from tessera.driver.serve.sampling import Constraint, Sampling, TokenChances, TokenChooser
 
 Listener = Callable[["Generation"], object]
 
@@ -89,7 +26,8 @@ class Wish:
 
     `stop` are rows of tokens that end an answer. They are no part of it, nor is a token that ends
     every answer of the model (`keep_going`: such tokens do not end this one). Prefixes are shared
-    with answers of the same `owner` only.
+    with answers of the same `owner` only. `reads_prompt`: the chances of the prompt's tokens are
+    wanted too.
     """
 
     most: int
@@ -98,6 +36,8 @@ class Wish:
     keep_going: bool = False
     deadline_s: float | None = None
     owner: str = ""
+    constraint: Constraint | None = None
+    reads_prompt: bool = False
 
 
 class Generation:
@@ -110,6 +50,10 @@ class Generation:
         self.prompt = tuple(prompt)
         self.wish = wish
         self.tokens: list[int] = []
+        self.chances: list[TokenChances] = []
+        """Of each token, if they were asked for."""
+        self.prompt_chances: list[TokenChances] = []
+        """Of each token of the prompt after the first, if they were asked for."""
         self.ended = AnswerEnd.UNDER_WAY
         self.came_ns = time.monotonic_ns()
         self.seated_ns = -1
@@ -125,8 +69,8 @@ class Generation:
         """When it was first to be handed over, while it is not."""
         self.first_ns = -1
         self.ended_ns = -1
-        self.job = Job(number, len(self.prompt), wish.most, self.content, wish.owner)
-        self.draws: np.random.Generator = wish.sampling.draws()
+        self.chooser = TokenChooser(wish.sampling, self.prompt, wish.constraint)
+        self.job = self._job(wish.most)
         self.is_fresh = True
         self._uniforms: list[float] = []
         self._stops: dict[int, list[tuple[int, ...]]] = {}
@@ -224,18 +168,23 @@ class Generation:
 
     # --- for the engine ---------------------------------------------------------------------------
 
-    def add(self, token: int, end: Sequence[int]) -> AnswerEnd:
-        """Add a token; `end` is how the answer ends with it, if it does."""
+    def add(self, token: int, end: Sequence[int], chances: TokenChances | None = None) -> AnswerEnd:
+        """Add a token; `end` are tokens that end it. Returns how the answer ends, if it does."""
         with self._changed:
             if self.first_ns < 0:
                 self.first_ns = time.monotonic_ns()
             if token in end and not self.wish.keep_going:
                 return AnswerEnd.STOP
             self.tokens.append(token)
+            if chances is not None:
+                self.chances.append(chances)
             for row in self._stops.get(token, ()):
                 if tuple(self.tokens[-len(row) :]) == row:
                     del self.tokens[-len(row) :]
+                    del self.chances[len(self.tokens) :]
                     return AnswerEnd.STOP
+            if self.chooser.is_over:
+                return AnswerEnd.STOP
             is_over = len(self.tokens) >= self.wish.most
             return AnswerEnd.LENGTH if is_over else AnswerEnd.UNDER_WAY
 
@@ -255,16 +204,22 @@ class Generation:
         Asking again gives the same number: a step may be handed over twice.
         """
         while len(self._uniforms) <= token:
-            self._uniforms.append(float(self.draws.random(dtype=np.float32)))
+            self._uniforms.append(float(self.chooser.draws.random(dtype=np.float32)))
         return self._uniforms[token]
 
     def start_again(self) -> Job:
         """A new job after the states are lost: its prompt includes the tokens that have arrived."""
-        have = len(self.prompt) + len(self.tokens)
-        left = self.wish.most - len(self.tokens)
-        self.job = Job(self.number, have, left, self.content, self.wish.owner)
+        self.job = self._job(self.wish.most - len(self.tokens))
         self.is_fresh, self.left_ns = True, -1
         return self.job
+
+    def _job(self, left: int) -> Job:
+        """A job for all tokens that are known and `left` more; one token at a time if the chances
+        of its prompt are wanted, and then nothing that others computed is of use."""
+        known = len(self.prompt) + len(self.tokens)
+        is_single = self.wish.reads_prompt and len(self.prompt_chances) < len(self.prompt) - 1
+        content = None if is_single else self.content
+        return Job(self.number, known, left, content, self.wish.owner, is_single=is_single)
 
     def leave(self, now_ns: int) -> None:
         """Note that it is to be handed over, from now on or from earlier on."""

@@ -36,6 +36,7 @@ class Job:
         "blocks",
         "content",
         "dropped",
+        "is_single",
         "joined",
         "keeps",
         "move",
@@ -56,7 +57,11 @@ class Job:
         answer: int,
         content: Content | None = None,
         owner: str = "",
+        *,
+        is_single: bool = False,
     ) -> None:
+        """`is_single`: mixed steps take one token of the prompt at a time."""
+        self.is_single = is_single
         self.number = number
         self.prompt = prompt
         self.answer = answer

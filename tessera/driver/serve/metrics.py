@@ -83,6 +83,7 @@ class Metrics:
 
     def text(self, engine: Engine) -> str:
         """The response to a scrape."""
+        used, blocks = engine.blocks
         with self._lock:
             lines = [
                 *_counter("tessera_answers_total", "Answers by their end.", "ended", self._ended),
@@ -108,6 +109,11 @@ class Metrics:
                 *_plain("counter", "tessera_drifts_total", len(engine.counts.drifts)),
                 *_plain("gauge", "tessera_waiting", engine.waiting),
                 *_plain("gauge", "tessera_running", engine.running),
+                *_plain("gauge", "tessera_kv_blocks_used", used),
+                *_plain("gauge", "tessera_kv_blocks", blocks),
+                *_plain("counter", "tessera_reused_tokens_total", engine.reused_tokens),
+                *_plain("counter", "tessera_preempted_total", engine.preempted),
+                *_plain("gauge", "tessera_ready", int(not engine.unready)),
                 *self._ttft.lines(),
                 *self._tpot.lines(),
                 *self._whole.lines(),

@@ -231,7 +231,8 @@ class Scheduler:
             self.reused += job.prefilled - before
             self.unfilled -= job.prefilled - before
             if is_next:
-                tokens = min(room, job.to_prefill - job.prefilled)
+                left = job.to_prefill - job.prefilled
+                tokens = min(room, 1 if job.is_single else left)
                 cache.keep(job, job.prefilled + tokens)
                 chunks.append((job, tokens))
                 room -= tokens

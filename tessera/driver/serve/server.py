@@ -1,49 +1,55 @@
-"""`tessc serve`: completions over HTTP, as OpenAI's clients ask for them.
+"""`tessc serve`: chats and completions over HTTP, as OpenAI's clients ask for them.
 
-In: an engine. Out: an application of Starlette, and a server (uvicorn) that runs it until SIGTERM
-or Ctrl-C, and then finishes the requests under way. Answers come from the engine's thread; every
-token wakes the coroutine of its request. A client that disconnects cancels its answers.
+In: an engine. Out: an application of Starlette, which `run_server` runs. Answers come from the
+engine's thread; every token wakes the coroutine of its request. A client that disconnects cancels
+its answers.
 
-- `POST /v1/completions`: text or token ids in, text and token ids out, whole or as a stream.
-- `GET /v1/models`, `GET /v1/models/{id}`, `GET /health`, `GET /metrics`.
+- `POST /v1/chat/completions`: messages in, by the model's own template.
+- `POST /v1/completions`: text or token ids in; both give text and token ids, whole or as a stream.
+- `POST /tokenize` and `/detokenize`.
+- `GET /v1/models`, `/v1/models/{id}`, `/live`, `/ready`, `/health`, `/metrics`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import hmac
-import signal
-import socket
-import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.serve.completion_requests import (
+from tessera.driver.serve.api_errors import (
     BadRequest,
-    CompletionRequest,
     ErrorCode,
-    check_model,
     error_response,
     not_offered,
-    read_completion,
+    request_id,
     unforeseen,
 )
-from tessera.driver.serve.connections import Connections, PacedSocket, most_connections
-from tessera.driver.serve.counted_log import counted_logs
+from tessera.driver.serve.chat_template import ChatTemplate
+from tessera.driver.serve.completion_requests import (
+    CompletionRequest,
+    GenerationDefaults,
+    TextModel,
+    chat_prompt,
+    check_model,
+    read_chat,
+    read_completion,
+    read_prompt,
+)
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
+from tessera.driver.serve.grammars import Grammars
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.replies import Reply
+from tessera.driver.serve.request_fields import read_fields, read_tokens_field
 from tessera.driver.serve.text import Tokenizing, not_served
 
 if TYPE_CHECKING:
-    import uvicorn
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
@@ -57,59 +63,100 @@ _FAULTS = {
     "TSR5050": ErrorCode.SERVICE_UNAVAILABLE,
 }
 _LONG_BODY = 1 << 15
+_GRAMMAR = b"response_format"
+_CHAT_ONLY = {"chat_template_kwargs"}
 _BODY_S = 30.0
 """Seconds for a body to arrive: a slower client would keep the server from ending."""
 _WATCH_S = 0.5
-_TAKE_S = 10.0
-"""Seconds that clients get to read finished answers during shutdown."""
-_BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """The name of the model, the API key, and limits on requests."""
+    """The API keys, if one is needed, limits on requests, and what HTTP needs besides.
 
-    name: str = "tessera"
-    key: str | None = None
+    Pages from `origins` may ask in a browser; `*` is all of them. `certificate` and
+    `certificate_key` are files for TLS. `logs`: every request is a line of the log.
+    """
+
+    keys: tuple[str, ...] = ()
     most_bytes: int = 1 << 20
     deadline_s: float | None = None
+    origins: tuple[str, ...] = ()
+    certificate: str | None = None
+    certificate_key: str | None = None
+    logs: bool = False
 
 
-class EndingServer(Protocol):
-    """A server that can be asked to end, or to end at once."""
-
-    should_exit: bool
-    force_exit: bool
+def text_model(
+    engine: Engine,
+    name: str,
+    tokenizer: Tokenizing | None = None,
+    template: ChatTemplate | None = None,
+    defaults: GenerationDefaults | None = None,
+) -> TextModel:
+    """The model of an engine, with the defaults that its steps can keep to."""
+    steps = [step for step in engine.model.steps if step.size.answers]
+    defaults = defaults or GenerationDefaults()
+    if not all(step.has("logits") for step in steps):
+        is_drawn = all(step.has("uniform") or step.has("logits") for step in steps)
+        heat = defaults.temperature if is_drawn else 0.0
+        most = defaults.max_new_tokens
+        defaults = GenerationDefaults(temperature=heat, max_new_tokens=most)
+    size = engine.model.vocabulary
+    return TextModel(
+        name=name,
+        tokenizer=tokenizer,
+        template=template,
+        grammars=Grammars(tokenizer, size, engine.model.end) if tokenizer and size else None,
+        defaults=defaults,
+        vocabulary=size,
+    )
 
 
 class CompletionServer:
     """The routes of a server over one engine."""
 
     def __init__(
-        self, engine: Engine, options: ServerOptions, tokenizer: Tokenizing | None, metrics: Metrics
+        self, engine: Engine, options: ServerOptions, served: TextModel, metrics: Metrics
     ) -> None:
         self._engine = engine
-        self._options = options
-        self._tokenizer = tokenizer
+        self.options = options
+        self._served = served
         self.metrics = metrics
         self._started_s = int(time.time())
-        steps = engine.model.steps
-        self._draws = all(s.has("logits") or s.has("uniform") for s in steps if s.size.answers)
 
     def application(self) -> Starlette:
         """The application, for any ASGI server."""
         try:
             from starlette.applications import Starlette
+            from starlette.middleware import Middleware
+            from starlette.middleware.cors import CORSMiddleware
             from starlette.routing import Route
         except ImportError:
             raise not_served(
                 "the package `starlette` is not installed", "pip install 'tessera-compiler[serve]'"
             ) from None
+        shared = Middleware(
+            CORSMiddleware,
+            allow_origins=self.options.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+        posts: dict[str, Answering] = {
+            "/v1/chat/completions": partial(self._complete, read_chat),
+            "/v1/completions": partial(self._complete, read_completion),
+            "/tokenize": self._tokenize,
+            "/detokenize": self._detokenize,
+        }
         return Starlette(
+            middleware=[shared] if self.options.origins else [],
             routes=[
-                Route("/v1/completions", self._guarded(self._complete), methods=["POST"]),
+                *(Route(path, self._guarded(own), methods=["POST"]) for path, own in posts.items()),
                 Route("/v1/models", self._guarded(self._models)),
                 Route("/v1/models/{id:path}", self._guarded(self._model)),
+                Route("/live", self._live),
+                Route("/ready", self._ready),
                 Route("/health", self._health),
                 Route("/metrics", self._guarded(self._show_metrics)),
             ],
@@ -123,7 +170,21 @@ class CompletionServer:
 
     # --- routes -----------------------------------------------------------------------------------
 
+    async def _live(self, request: Request) -> Response:
+        """Whether the process answers at all."""
+        from starlette.responses import JSONResponse
+
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        """Whether a prompt would be taken now."""
+        from starlette.responses import JSONResponse
+
+        words = self._engine.unready
+        return JSONResponse({"status": words or "ok"}, 503 if words else 200)
+
     async def _health(self, request: Request) -> Response:
+        """Whether the engine has not ended."""
         from starlette.responses import JSONResponse
 
         is_well = self._engine.is_well
@@ -137,15 +198,16 @@ class CompletionServer:
     async def _model(self, request: Request) -> Response:
         from starlette.responses import JSONResponse
 
-        check_model(request.path_params["id"], self._options.name)
+        check_model(request.path_params["id"], self._served.name)
         return JSONResponse(self._entry())
 
     def _entry(self) -> dict[str, object]:
         return {
-            "id": self._options.name,
+            "id": self._served.name,
             "object": "model",
             "created": self._started_s,
             "owned_by": "tessera",
+            "max_model_len": self._engine.sizes.context,
         }
 
     async def _show_metrics(self, request: Request) -> Response:
@@ -154,16 +216,51 @@ class CompletionServer:
         text = self.metrics.text(self._engine)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def _complete(self, request: Request) -> Response:
+    async def _tokenize(self, request: Request) -> Response:
+        """The tokens of a prompt, or of a chat."""
+        from starlette.responses import JSONResponse
+
+        given = read_fields(await self._body(request))
+        given.refuse_unknown({"model", "prompt", "messages", "add_special_tokens"} | _CHAT_ONLY)
+        check_model(given.get("model", self._served.name), self._served.name)
+        if "messages" in given:
+            tokens = await asyncio.to_thread(chat_prompt, given, self._served)
+        else:
+            special = given.flag("add_special_tokens", default=True)
+            read = partial(read_prompt, given.needed("prompt"), self._served.tokenizer)
+            tokens = await asyncio.to_thread(read, special=special)
+        longest = self._engine.sizes.context
+        return JSONResponse({"count": len(tokens), "max_model_len": longest, "tokens": tokens})
+
+    async def _detokenize(self, request: Request) -> Response:
+        """The text of tokens."""
+        from starlette.responses import JSONResponse
+
+        given = read_fields(await self._body(request))
+        given.refuse_unknown({"model", "tokens"})
+        check_model(given.get("model", self._served.name), self._served.name)
+        tokens = read_tokens_field(given.needed("tokens"), "tokens")
+        if self._served.tokenizer is None:
+            raise BadRequest("this server has no tokenizer", code=ErrorCode.UNSUPPORTED_VALUE)
+        if not all(0 <= token < (self._served.vocabulary or 1 << 31) for token in tokens):
+            raise BadRequest("`tokens` has a token that is not in the vocabulary", field="tokens")
+        text = await asyncio.to_thread(self._served.tokenizer.decode, tokens)
+        return JSONResponse({"prompt": text})
+
+    async def _complete(
+        self, read: Callable[[bytes, TextModel], CompletionRequest], request: Request
+    ) -> Response:
         from starlette.responses import JSONResponse, StreamingResponse
 
         body = await self._body(request)
-        name = self._options.name
-        read = partial(read_completion, body, self._tokenizer, model=name, draws=self._draws)
-        # Another thread parses a long body, so that the answers of others go on meanwhile.
-        wanted = read() if len(body) < _LONG_BODY else await asyncio.to_thread(read)
+        # Another thread does what may take long, so that the answers of others go on meanwhile.
+        is_short = read is read_completion and len(body) < _LONG_BODY and _GRAMMAR not in body
+        if is_short:
+            wanted = read(body, self._served)
+        else:
+            wanted = await asyncio.to_thread(read, body, self._served)
         answers = self._submit(wanted)
-        reply = Reply(name, wanted, answers, self._tokenizer)
+        reply = Reply(self._served, wanted, answers, request_id(request.scope))
         if wanted.is_streamed:
             return StreamingResponse(reply.stream(), media_type="text/event-stream")
         watch = asyncio.ensure_future(_gone(request, answers))
@@ -171,24 +268,30 @@ class CompletionServer:
             return JSONResponse(await reply.whole())
         finally:
             watch.cancel()
+            for answer in answers:  # the others, if there was a fault
+                answer.cancel()
             with suppress(asyncio.CancelledError):
                 await watch
 
     def _submit(self, wanted: CompletionRequest) -> list[Generation]:
         answers: list[Generation] = []
+        sizes = self._engine.sizes
+        asked = [prompt for prompt in wanted.prompts for _ in range(wanted.count)]
         try:
-            for place, prompt in enumerate(wanted.prompts):
+            for place, prompt in enumerate(asked):
+                asked_for = wanted.most
+                most = sizes.longest_answer(len(prompt)) if asked_for is None else asked_for
+                most = max(most, 1)
                 answers.append(
                     self._engine.submit(
                         prompt,
-                        max_tokens=wanted.most,
-                        temperature=wanted.temperature,
-                        top_k=wanted.top_k,
-                        top_p=wanted.top_p,
-                        seed=None if wanted.seed is None else wanted.seed + place,
+                        max_tokens=most,
+                        sampling=wanted.sampling.reseeded(place),
                         stop=wanted.stop_tokens,
                         ignore_end=wanted.ignores_end,
-                        deadline_s=self._options.deadline_s,
+                        deadline_s=self.options.deadline_s,
+                        constraint=wanted.constraint(),
+                        reads_prompt=wanted.reads_prompt,
                     )
                 )
         except TesseraError as problem:
@@ -196,18 +299,19 @@ class CompletionServer:
                 answer.cancel()
             diagnostic = problem.diagnostics[0]
             code = _FAULTS.get(diagnostic.code, ErrorCode.SERVER_ERROR)
-            is_long = not self._engine.sizes.holds(len(prompt), wanted.most)
+            is_long = not sizes.holds(len(prompt), most)
             if code is ErrorCode.INVALID_VALUE and is_long:
                 code = ErrorCode.CONTEXT_LENGTH_EXCEEDED
             retry_s = 1 if code.status in (429, 503) else 0
-            raise BadRequest(str(diagnostic.headline), code=code, retry_s=retry_s) from None
+            words = "; ".join(filter(None, [str(diagnostic.headline), diagnostic.hint]))
+            raise BadRequest(words, code=code, retry_s=retry_s) from None
         return answers
 
     async def _body(self, request: Request) -> bytes:
         """The body; if it is too long, the rest of it is not read."""
         from starlette.requests import ClientDisconnect
 
-        most = self._options.most_bytes
+        most = self.options.most_bytes
         parts, size = [], 0
         try:
             async with asyncio.timeout(_BODY_S):
@@ -229,7 +333,7 @@ class CompletionServer:
 
         async def guarded(request: Request) -> Response:
             try:
-                self._check_key(request.headers.get("authorization", ""))
+                request.scope["tessera.key"] = self._key(request.headers.get("authorization", ""))
                 return await route(request)
             except BadRequest as bad:
                 self.metrics.refuse(bad.status)
@@ -237,15 +341,18 @@ class CompletionServer:
 
         return guarded
 
-    def _check_key(self, header: str) -> None:
-        key = self._options.key
-        if key is None:
-            return
+    def _key(self, header: str) -> str:
+        """The key of a request; empty if none is needed."""
+        keys = self.options.keys
+        if not keys:
+            return ""
         scheme, _, given = header.partition(" ")
-        is_right = hmac.compare_digest(given.strip().encode(), key.encode())
-        if scheme.lower() != "bearer" or not is_right:
+        sent = given.strip().encode()
+        known = [key for key in keys if hmac.compare_digest(sent, key.encode())]
+        if scheme.lower() != "bearer" or not known:
             message = "the API key is missing or wrong: send `Authorization: Bearer KEY`"
             raise BadRequest(message, code=ErrorCode.INVALID_API_KEY)
+        return known[0]
 
 
 async def _gone(request: Request, answers: Sequence[Generation]) -> None:
@@ -254,79 +361,3 @@ async def _gone(request: Request, answers: Sequence[Generation]) -> None:
         await asyncio.sleep(_WATCH_S)
     for answer in answers:
         answer.cancel()
-
-
-# --- the process ----------------------------------------------------------------------------------
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """A listening socket, opened before anything slow is done."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = PacedSocket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(_BACKLOG)
-    except (OSError, OverflowError, TypeError, ValueError) as problem:
-        made.close()
-        reason = getattr(problem, "strerror", None) or str(problem)
-        is_taken = getattr(problem, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
-        raise not_served(
-            f"cannot listen on {host}, port {port}: {reason.lower()}",
-            "choose another port with `--port`, or end what has this one"
-            if is_taken
-            else "`--host` takes an address of this machine, such as 127.0.0.1 or 0.0.0.0",
-        ) from None
-    return made
-
-
-def server_config(server: CompletionServer, most: int) -> uvicorn.Config:
-    """The configuration of uvicorn, with at most `most` connections."""
-    application = server.application()
-    try:
-        import uvicorn
-    except ImportError:
-        raise not_served(
-            "the package `uvicorn` is not installed", "pip install 'tessera-compiler[serve]'"
-        ) from None
-    connections = server.metrics.connections = Connections(most, server.metrics.drop)
-    return uvicorn.Config(
-        connections.limited(application),
-        interface="asgi3",
-        http=connections.protocol(),
-        ws="none",
-        loop="asyncio",
-        lifespan="off",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # the addresses of requests are those of their connections
-    )
-
-
-def run_server(server: CompletionServer, listening: socket.socket) -> None:
-    """Serve until a signal; then finish the requests under way, and return."""
-    config = server_config(server, most_connections())
-    import uvicorn
-
-    # uvicorn raises a signal again once it has stopped, but the caller has to close the engine.
-    is_main = threading.current_thread() is threading.main_thread()
-    signals = (signal.SIGINT, signal.SIGTERM) if is_main else ()
-    before = {number: signal.signal(number, lambda *_: None) for number in signals}
-    running, over = uvicorn.Server(config), threading.Event()
-    watch = threading.Thread(target=leave_stuck, args=(running, server, over), daemon=True)
-    watch.start()
-    try:
-        with counted_logs():
-            running.run(sockets=[listening])
-    finally:
-        over.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def leave_stuck(running: EndingServer, server: CompletionServer, over: threading.Event) -> None:
-    """End the server even if a client does not read its answer."""
-    while not over.wait(_WATCH_S):
-        if running.should_exit and server.is_idle:
-            running.force_exit = not over.wait(_TAKE_S)
-            return

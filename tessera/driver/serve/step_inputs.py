@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
+from tessera.diagnostics import TesseraError
 from tessera.driver.run.arrays import TypedArray
 from tessera.driver.run.runtime import Result
 from tessera.driver.serve.batches import Sizes, StepWork
-from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token, refused
+from tessera.driver.serve.generation import Generation, Wish, refused
+from tessera.driver.serve.sampling import NO_CHANCES, TokenChances, chances_of
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 from tessera.frontend.contents.write import numpy_type
 from tessera.ir.arguments import check_number
@@ -169,18 +172,39 @@ def check_prompt(
     for token in tokens:
         if not 0 <= token < vocabulary:
             raise refused(f"token {token} is not in the vocabulary of {vocabulary} tokens")
+    for token, _ in wish.sampling.bias:
+        if not 0 <= token < vocabulary:
+            raise refused(f"`logit_bias` names token {token}, and the vocabulary has {vocabulary}")
+    if wish.reads_prompt and not sizes.is_mixed:
+        raise refused("the chances of a prompt's tokens are known to mixed steps alone")
     for step in model.steps:
-        _check_sampling(step, wish.sampling)
+        _check_sampling(step, wish)
     return tokens
 
 
-def _check_sampling(step: StepRoles, sampling: Sampling) -> None:
-    if sampling.is_greedy or step.has("logits") or not step.has("next"):
+def _check_sampling(step: StepRoles, wish: Wish) -> None:
+    """Refuse what a step that draws tokens itself cannot do."""
+    if step.has("logits") or not step.has("next"):
         return
-    if not (step.has("temperature") and step.has("uniform")):
+    if not wish.sampling.is_greedy and not (step.has("temperature") and step.has("uniform")):
         raise refused(f"step `{step.name}` gives the most likely token only")
-    if sampling.top_k or sampling.top_p < 1:
-        raise refused(f"step `{step.name}` draws from all tokens: no `top_k`, no `top_p`")
+    needs = wish.sampling.needs_logits or ("response_format" if wish.constraint else "")
+    if needs:
+        named = _SAID.get(needs, needs)
+        raise refused(
+            f"step `{step.name}` draws from all tokens itself and gives no logits: no `{named}`",
+            "serve the model folder with `--logits`",
+        )
+
+
+_SAID = {
+    "chances": "logprobs",
+    "bias": "logit_bias",
+    "presence": "presence_penalty",
+    "frequency": "frequency_penalty",
+    "repetition": "repetition_penalty",
+}
+"""What clients call the fields of `Sampling`."""
 
 
 def row_input(answer: Generation, position: int, count: int, draws: bool) -> RowInput:
@@ -204,26 +228,62 @@ def row_input(answer: Generation, position: int, count: int, draws: bool) -> Row
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ReadToken:
+    """The next token of an answer, or why there is none, and its chances if they are wanted."""
+
+    token: int
+    chances: TokenChances | None = None
+    problem: TesseraError | None = None
+
+
 def read_tokens(
     step: StepRoles, work: StepWork, result: Result, gives: Sequence[tuple[Generation, int]]
-) -> list[int]:
+) -> list[ReadToken]:
     """The next token of each answer, from the logits of its row or as the step gives it."""
     if not gives:
         return []
+    chosen = logits = None
     if step.has("next"):
         chosen = np.asarray(result[step.buffers["next"].name]).reshape(-1)
-        return [int(chosen[seat]) for _, seat in gives]
-    logits = result.floats(step.buffers["logits"].name)
-    logits = logits.reshape(step.size.rows, -1, logits.shape[-1])
+    if step.has("logits") and not all(_takes_next(step, answer) for answer, _ in gives):
+        logits = result.floats(step.buffers["logits"].name)
+        logits = logits.reshape(step.size.rows, -1, logits.shape[-1])
     counts = {job.number: count for job, count in work.chunks}
     tokens = []
     for answer, seat in gives:
+        if logits is None or (chosen is not None and _takes_next(step, answer)):
+            tokens.append(ReadToken(int(cast("TypedArray", chosen)[seat])))
+            continue
         at = counts.get(answer.number, 1) - 1 if logits.shape[1] > 1 else 0
         tokens.append(_choose(answer, logits[seat, at]))
     return tokens
 
 
-def _choose(answer: Generation, logits: Floats) -> int:
-    if answer.wish.sampling.is_greedy:
-        return int(np.argmax(logits))
-    return draw_token(logits, answer.wish.sampling, answer.draws)
+def _takes_next(step: StepRoles, answer: Generation) -> bool:
+    """Whether an answer takes the token that a step has chosen."""
+    sampling = answer.wish.sampling
+    needs_logits = sampling.needs_logits or answer.wish.constraint is not None
+    return step.has("next") and not needs_logits and (sampling.is_greedy or step.has("uniform"))
+
+
+def _choose(answer: Generation, logits: Floats) -> ReadToken:
+    try:
+        token = answer.chooser.choose(logits, answer.tokens)
+    except TesseraError as problem:
+        return ReadToken(-1, problem=problem)
+    count = answer.wish.sampling.chances
+    return ReadToken(token, None if count == NO_CHANCES else chances_of(logits, token, count))
+
+
+def read_prompt_chances(
+    step: StepRoles, result: Result, taking: Sequence[tuple[Generation, int, int]]
+) -> None:
+    """Note the chances of the prompt tokens that come after the tokens of this step."""
+    for answer, reached, seat in taking:
+        known = answer.prompt_chances
+        if answer.wish.reads_prompt and len(known) + 1 == reached < len(answer.prompt):
+            logits = result.floats(step.buffers["logits"].name)
+            logits = logits.reshape(step.size.rows, -1)
+            count = max(answer.wish.sampling.chances, 0)
+            known.append(chances_of(logits[seat], answer.prompt[reached], count))

@@ -12,6 +12,9 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.folder.capture_steps import footprint
 from tessera.driver.folder.model_folder import read_folder
+from tessera.driver.folder.text_config import read_chat_format, read_defaults
+from tessera.driver.serve.chat_template import ChatFormat
+from tessera.driver.serve.completion_requests import GenerationDefaults
 from tests.helpers.corpus import ROOT
 
 MODEL = ROOT / "examples" / "traces" / "mixed_model"
@@ -84,3 +87,42 @@ def test_weights_of_another_shape_are_refused_before_a_capture(folder: Path) -> 
     changed(folder, "config.json", intermediate_size=48)
     with pytest.raises(TesseraError, match=r"TSR6019.*`model.layers.0.mlp.*48"):
         footprint(read_folder(folder))
+
+
+def test_a_folder_says_how_text_is_made(folder: Path) -> None:
+    assert read_chat_format(folder) is None
+    assert read_defaults(folder) == GenerationDefaults()
+    changed(folder, "generation_config.json", temperature=0.6, top_k=20, max_new_tokens=7)
+    assert read_defaults(folder) == GenerationDefaults(temperature=0.6, top_k=20, max_new_tokens=7)
+    changed(folder, "generation_config.json", do_sample=False)
+    assert read_defaults(folder).temperature == 0
+    changed(
+        folder,
+        "tokenizer_config.json",
+        chat_template=[{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}],
+        bos_token={"content": "<s>", "lstrip": False},
+        eos_token="</s>",
+        model_max_length=9,
+    )
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    assert read_chat_format(folder) == ChatFormat(template="d", tokens=tokens)
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert read_chat_format(folder) == ChatFormat(template="{{ messages }}", tokens=tokens)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("tokenizer_config.json", "{", "is not JSON"),
+        ("tokenizer_config.json", "[1]", "holds no object"),
+        ("tokenizer_config.json", '{"chat_template": 5}', "is no text"),
+        ("generation_config.json", '{"temperature": "hot"}', "`temperature` .* must be from 0"),
+        ("generation_config.json", '{"top_p": NaN}', "`top_p` .* must be from"),
+    ],
+)
+def test_what_a_folder_says_wrongly_of_text_is_one_error(
+    folder: Path, file: str, text: str, said: str
+) -> None:
+    (folder / file).write_text(text)
+    with pytest.raises(TesseraError, match=f"TSR6019.*{said}"):
+        assert (read_chat_format(folder), read_defaults(folder)) is None

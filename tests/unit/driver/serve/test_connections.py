@@ -276,14 +276,16 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 from tessera.driver.serve import engine as module
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket, run_server
+from tessera.driver.serve.run_server import open_socket, run_server
+from tessera.driver.serve.server import CompletionServer, ServerOptions, text_model
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime
 
 module.Runtime = ToyRuntime
 engine = module.Engine("toy.tsp", steps={"context": CONTEXT})
 with open_socket("127.0.0.1", 0) as listening:
     print(listening.getsockname()[1], flush=True)
-    run_server(CompletionServer(engine, ServerOptions(), None, Metrics()), listening)
+    served = text_model(engine, "toy")
+    run_server(CompletionServer(engine, ServerOptions(), served, Metrics()), listening)
 engine.close()
 """
 

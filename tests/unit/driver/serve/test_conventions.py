@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tessera.driver.serve.generation import Sampling
+from tessera.driver.serve.sampling import Sampling
 from tests.helpers.toy_runtime import POISON, ToyRuntime
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
@@ -63,11 +63,26 @@ def test_the_model_may_be_named_or_left_out(site: Site) -> None:
         ({"prompt": [1], "temperature": "hot"}, 400, "invalid_value", "temperature"),
         ({"prompt": [1] * 15, "max_tokens": 9}, 400, "context_length_exceeded", None),
         ({"prompt": [200]}, 400, "invalid_value", None),
-        ({"prompt": [1], "logprobs": 0}, 400, "unsupported_value", "logprobs"),
-        ({"prompt": [1], "logprobs": 5}, 400, "unsupported_value", "logprobs"),
-        ({"prompt": [1], "n": True}, 400, "unsupported_value", "n"),
-        ({"prompt": [1], "echo": 0}, 400, "unsupported_value", "echo"),
-        ({"prompt": [1], "presence_penalty": False}, 400, "unsupported_value", "presence_penalty"),
+        ({"prompt": [1], "logprobs": True}, 400, "invalid_value", "logprobs"),
+        ({"prompt": [1], "logprobs": 21}, 400, "invalid_value", "logprobs"),
+        ({"prompt": [1], "n": True}, 400, "invalid_value", "n"),
+        ({"prompt": [1], "n": 129}, 400, "invalid_value", "n"),
+        ({"prompt": [[1]] * 65, "n": 2}, 400, "invalid_value", "n"),
+        ({"prompt": [1], "best_of": 2}, 400, "unsupported_value", "best_of"),
+        ({"prompt": [1], "suffix": "a"}, 400, "unsupported_value", "suffix"),
+        ({"prompt": [1], "echo": 0}, 400, "invalid_value", "echo"),
+        ({"prompt": [1], "presence_penalty": False}, 400, "invalid_value", "presence_penalty"),
+        ({"prompt": [1], "presence_penalty": -2.1}, 400, "invalid_value", "presence_penalty"),
+        (b'{"prompt": [1], "frequency_penalty": NaN}', 400, "invalid_value", "frequency_penalty"),
+        ({"prompt": [1], "repetition_penalty": 0}, 400, "invalid_value", "repetition_penalty"),
+        ({"prompt": [1], "min_p": 1.1}, 400, "invalid_value", "min_p"),
+        ({"prompt": [1], "seed": 1 << 63}, 400, "invalid_value", "seed"),
+        ({"prompt": [1], "logit_bias": {"50": 1}}, 400, "invalid_value", "logit_bias"),
+        ({"prompt": [1], "logit_bias": {"-1": 1}}, 400, "invalid_value", "logit_bias"),
+        ({"prompt": [1], "logit_bias": {"1": 101}}, 400, "invalid_value", "logit_bias"),
+        ({"prompt": [1], "logit_bias": [1]}, 400, "invalid_value", "logit_bias"),
+        ({"prompt": [1], "response_format": "json"}, 400, "invalid_value", "response_format"),
+        ({"prompt": [1], "response_format": {"type": "x"}}, 400, "invalid_value", None),
         ({"prompt": [1], "stream_options": {"include_usage": 1}}, 400, "invalid_value", None),
         ({"prompt": [1] * 900}, 413, "request_too_large", None),
         ({"prompt": [3, POISON], "max_tokens": 3, "temperature": 0}, 500, "server_error", None),

@@ -19,10 +19,11 @@ from tessera.driver.serve import engine as engine_module
 from tessera.driver.serve.batches import StepSize, StepWork
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
-from tessera.driver.serve.generation import Generation, Sampling, Wish, draw_token
+from tessera.driver.serve.generation import Generation, Wish
 from tessera.driver.serve.homes import MOST_RESTARTS, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.options import ArrivingText
+from tessera.driver.serve.sampling import Sampling, draw_token
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import row_input
 from tessera.ir.arrivals import Arrival, Arrivals

@@ -21,11 +21,12 @@ from tessera.backend.service import ServiceFault
 from tessera.cli.console import Messages
 from tessera.cli.serve import _Ends
 from tessera.diagnostics import TesseraError, error
+from tessera.driver.serve import run_server as process_module
 from tessera.driver.serve import server as server_module
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server import open_socket
+from tessera.driver.serve.run_server import open_socket
 from tessera.driver.serve.text import GrowingText, TokenizerFile
 from tests.helpers.corpus import ROOT
 from tests.helpers.toy_runtime import CONTEXT, POISON, answer
@@ -102,7 +103,7 @@ def test_a_stream_has_every_token_once_and_an_end(site: Site) -> None:
         ([1], "must be an object"),
         ({}, "`prompt` is missing"),
         ({"prompt": [1], "max_tokens": 0}, "max_tokens"),
-        ({"prompt": [1], "n": 2}, "`n` can only be 1"),
+        ({"prompt": [1], "n": 0}, "`n` must be a whole number, from 1 to 128"),
         ({"prompt": [1], "shape": 2}, "`shape` is not known"),
         ({"prompt": [1, "a"]}, "texts or token ids"),
         ({"prompt": [200]}, "not in the vocabulary"),
@@ -136,9 +137,11 @@ def test_keys_sizes_and_paths(site: Site) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "words"),
     [
-        ("GET", "/nothing", 404, "GET /nothing is not offered here: POST /v1/completions"),
+        ("GET", "/nothing", 404, "GET /nothing is not offered here: POST /v1/chat/completions"),
         ("GET", "/v1/completions", 405, "GET /v1/completions is not offered here"),
-        ("POST", "/v1/chat/completions", 404, "chat completions are not offered here"),
+        ("POST", "/v1/embeddings", 404, "embeddings are not offered here"),
+        ("POST", "/v1/load_lora_adapter", 404, "LoRA adapters are not offered here"),
+        ("POST", "/v1/chat/completions", 400, "`messages` must be a list of messages"),
     ],
 )
 def test_what_is_not_offered_is_said_as_clients_expect_it(
@@ -272,15 +275,15 @@ def test_one_who_does_not_read_holds_up_nobody(site: Site) -> None:
 def test_one_who_does_not_read_does_not_keep_the_server_from_ending(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "_WATCH_S", 0.001)
-    monkeypatch.setattr(server_module, "_TAKE_S", 0.01)
+    monkeypatch.setattr(process_module, "_WATCH_S", 0.001)
+    monkeypatch.setattr(process_module, "_TAKE_S", 0.01)
     running = SimpleNamespace(should_exit=True, force_exit=False)
     idle = SimpleNamespace(is_idle=True)
-    server_module.leave_stuck(running, cast("Any", idle), threading.Event())
+    process_module.leave_stuck(running, cast("Any", idle), threading.Event())
     assert running.force_exit
     running.force_exit, over = False, threading.Event()
     busy = SimpleNamespace(is_idle=False)
-    watch = threading.Thread(target=server_module.leave_stuck, args=(running, busy, over))
+    watch = threading.Thread(target=process_module.leave_stuck, args=(running, busy, over))
     watch.start()
     time.sleep(0.05)
     over.set()
@@ -312,7 +315,8 @@ import sys, time
 from tessera.driver.serve import engine as module
 from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.metrics import Metrics
-from tessera.driver.serve.server import CompletionServer, ServerOptions, open_socket, run_server
+from tessera.driver.serve.run_server import open_socket, run_server
+from tessera.driver.serve.server import CompletionServer, ServerOptions, text_model
 from tests.helpers.toy_runtime import CONTEXT, ToyRuntime
 
 class Slow(ToyRuntime):
@@ -324,7 +328,8 @@ module.Runtime = Slow
 engine = module.Engine("toy.tsp", steps={"context": CONTEXT})
 with open_socket("127.0.0.1", 0) as listening:
     print(listening.getsockname()[1], flush=True)
-    run_server(CompletionServer(engine, ServerOptions(), None, Metrics()), listening)
+    served = text_model(engine, "toy")
+    run_server(CompletionServer(engine, ServerOptions(), served, Metrics()), listening)
 engine.close()
 print("closed", flush=True)
 """
