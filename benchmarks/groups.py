@@ -178,6 +178,7 @@ GAIN = (
 SERVING = (
     Run("serving.switching_stall"),
     Run("serving.prefixes"),
+    Run("serving.host_gaps"),
     Run("serving.simulated_cpu"),
     Run("serving.serve_clients"),
     Run("serving.simulation $ARRIVALS", (Need.ARRIVALS,)),

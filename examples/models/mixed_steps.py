@@ -3,9 +3,10 @@
     python examples/models/mixed_steps.py examples/traces
 
 Writes `mixed_model/` as `save_pretrained` does, in three shards; `mixed_steps_3.ptx` and
-`mixed_steps_8.ptx`, steps of 3 and 8 tokens that share one cache in blocks; and
-`mixed_generated.json`, with the log-probability of every token after the first. Needs torch,
-triton and transformers, but no GPU.
+`mixed_steps_8.ptx`, steps of 3 and 8 tokens that share one cache in blocks; `mixed_drawing_8.ptx`,
+a step that gives tokens in place of logits, as on GPUs; and `mixed_generated.json`, with the
+log-probability of every token after the first. Needs torch, triton and
+transformers, but no GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import shutil
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,15 +78,18 @@ def main(folder: Path) -> None:
     text = json.dumps(answers, separators=(",", ":")).replace("},{", "},\n{")
     (folder / "mixed_generated.json").write_text(text + "\n", encoding="utf-8")
     gpus = tuple(dict.fromkeys(card.gpu for card in machine_of("l40s").cards))
-    with tempfile.TemporaryDirectory() as made_in:
-        room = (OPTIONS.context or 0, 20)
-        for step in capture_steps(
-            read_folder(target), OPTIONS, room, gpus, Path(made_in), lambda _: None
-        ):
-            text = step.path.read_text().replace("step_", "mixed_steps_")
-            (folder / f"mixed_{step.path.name.replace('step_', 'steps_')}").write_text(text)
-            npz = step.path.with_suffix(".npz")
-            shutil.copy(npz, folder / f"mixed_{npz.name.replace('step_', 'steps_')}")
+    room = (OPTIONS.context or 0, 20)
+    for name, options in (
+        ("mixed_steps_", OPTIONS),
+        ("mixed_drawing_", replace(OPTIONS, step_tokens=(8,), draws=True)),
+    ):
+        with tempfile.TemporaryDirectory() as made_in:
+            for step in capture_steps(
+                read_folder(target), options, room, gpus, Path(made_in), lambda _: None
+            ):
+                own = folder / step.path.name.replace("step_", name)
+                own.write_text(step.path.read_text().replace("step_", name))
+                shutil.copy(step.path.with_suffix(".npz"), own.with_suffix(".npz"))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from tessera.driver.run.runtime import Result
 
 VOCABULARY = 50
 CONTEXT = 16
+BLOCKS = 9
+"""Blocks of a cache in blocks, the first of which belongs to nobody."""
 POISON = 49
 """A token that makes a kernel fault."""
 
@@ -70,6 +72,20 @@ def _trace(kind: str, rows: int, tokens: int, step_rows: int, paged: bool, logit
     return "\n".join(lines) + "\n"
 
 
+def _mixed_trace(rows: int, tokens: int, logits: bool) -> str:
+    shapes = {"tokens": (tokens,), "positions": (tokens,), "rows": (tokens,), "last": (rows,)}
+    shapes |= {"blocks": (rows + 1, CONTEXT // 4)} | ({} if logits else {"earlier": (rows,)})
+    lines = ["//! tessera.trace 1"]
+    for role, own in (("input", shapes), ("state", {"cache": (BLOCKS, 4)})):
+        for name, shape in own.items():
+            size, text = 8 * int(np.prod(shape)), "x".join(map(str, shape))
+            lines.append(f"//! buffer {name} bytes={size} role={role} dtype=s64 shape={text}")
+    size, kind = (4 * rows * VOCABULARY, "f32") if logits else (8 * rows, "s64")
+    name, shape = ("logits", f"{rows}x{VOCABULARY}") if logits else ("next", str(rows))
+    lines.append(f"//! buffer {name} bytes={size} role=output dtype={kind} shape={shape}")
+    return "\n".join(lines) + "\n"
+
+
 class ToyHandle:
     def __init__(self, future: Future[Result]) -> None:
         self.future = future
@@ -97,11 +113,15 @@ class ToyRuntime:
         paged: bool = False,
         logits: bool = True,
         prefill: bool = True,
+        mixed: tuple[int, ...] = (),
         named: tuple[tuple[str, ...], ...] = (),
         chains: bool = False,
         roles: tuple[tuple[float, float], ...] = (),
     ) -> None:
-        """`roles` are the shares of decode and prefill steps, for a replica of each batch."""
+        """`roles` are the shares of decode and prefill steps, for a replica of each batch.
+
+        With `mixed`, steps are mixed, of so many tokens each.
+        """
         self._chains = chains
         self.chained = 0
         self._last: dict[int, threading.Thread] = {}
@@ -110,6 +130,9 @@ class ToyRuntime:
         traces = {"decode": _trace("decode", rows, 1, rows, paged, logits)}
         if prefill:
             traces["prefill"] = _trace("prefill", rows, chunk, 1, paged, logits)
+        if mixed:
+            paged = True
+            traces = {f"mixed_{tokens}": _mixed_trace(rows, tokens, logits) for tokens in mixed}
         self.traces = tuple(traces)
         self.programs = tuple(read_program(Source(n, text))[0] for n, text in traces.items())
         self.graphs = tuple(SimpleNamespace(nodes=()) for _ in self.programs)
@@ -140,7 +163,7 @@ class ToyRuntime:
         self.fragile: Callable[[str, int], None] = lambda *_: None
         """Called before a step or a hand-over touches a sequence; it may raise a fault."""
         self.restarted = 0
-        shape = (batches, 9, 4) if paged else (batches, rows, CONTEXT)
+        shape = (batches, BLOCKS, 4) if paged else (batches, rows, CONTEXT)
         self.cache: NDArray[np.int64] = np.full(shape, -1, np.int64)
         self.most_under_way = 0
         self.widest = 0
@@ -177,6 +200,9 @@ class ToyRuntime:
             if isinstance(arrays["tokens"], EarlierOutput):
                 self.chained += 1
                 arrays = {**arrays, "tokens": self._given.pop(sequence)[:, None]}
+            elif isinstance(arrays.get("earlier"), EarlierOutput):
+                self.chained += 1
+                arrays = {**arrays, "earlier": self._given.pop(sequence)}
             self.fragile("step", sequence)
             result = self._step(arrays, sequence, trace)
             if not self._has_logits:
@@ -194,6 +220,8 @@ class ToyRuntime:
 
     def _step(self, arrays: Mapping[str, NDArray[Any]], sequence: int, trace: int) -> Result:
         cache = self.cache[sequence]
+        if "last" in arrays:
+            return self._mixed_step(arrays, cache, trace)
         tokens, positions = arrays["tokens"], arrays["positions"]
         count = len(tokens)
         rows = arrays.get("rows", np.arange(count))
@@ -215,6 +243,27 @@ class ToyRuntime:
             end = positions[row] + max(int(lengths[row]), 1)
             logits[row, next_token(held[:end])] = 1.0
         self.widest = max(self.widest, int((lengths > 0).sum()))
+        return self._result(trace, logits)
+
+    def _mixed_step(
+        self, arrays: Mapping[str, NDArray[Any]], cache: NDArray[np.int64], trace: int
+    ) -> Result:
+        tokens, rows, positions = (arrays[name] for name in ("tokens", "rows", "positions"))
+        blocks, last = arrays["blocks"], arrays["last"]
+        if (tokens < 0).any():
+            tokens = np.where(tokens < 0, arrays["earlier"][-1 - np.minimum(tokens, -1)], tokens)
+        there = rows < len(last)
+        if (tokens[there] == POISON).any():
+            raise ServiceFault(error("TSR5012", "the kernel ran into a trap"), device="toy")
+        cache[blocks[rows, positions // 4], positions % 4] = tokens
+        logits = np.zeros((len(last), VOCABULARY), np.float32)
+        for row in set(rows[there].tolist()):
+            held = cache[blocks[row]].reshape(-1)[: positions[last[row]] + 1]
+            logits[row, next_token(held)] = 1.0
+        self.widest = max(self.widest, len(set(rows[there].tolist())))
+        return self._result(trace, logits)
+
+    def _result(self, trace: int, logits: NDArray[np.float32]) -> Result:
         program = self.programs[trace]
         (output,) = [b for b in program.buffers if b.role.value == "output"]
         made = logits if output.name == "logits" else logits.argmax(-1).astype(np.int64)
@@ -222,7 +271,7 @@ class ToyRuntime:
         return Result(program, Completion(request=0, outputs=outputs, started_ns=0, ended_ns=1))
 
     def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
-        assert inputs == ("tokens",)
+        assert inputs in (("tokens",), ("earlier",))
         return self._chains
 
     def reset_states(self, sequence: int = 0, *, rows: int | None = None) -> None:

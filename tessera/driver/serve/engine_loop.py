@@ -2,6 +2,8 @@
 
 In: requested answers, and a runtime. Out: tokens in answers. `engine.Engine` is the interface for
 callers; other threads may only use the inbox and the state that the lock guards.
+
+Longer than 400 lines because steps, hand-overs and faults change the same state, in one thread.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from tessera.backend.host_loop.request_handle import RequestHandle
-from tessera.backend.service import ServiceFault
+from tessera.backend.service import EarlierOutput, ServiceFault
 from tessera.diagnostics import TesseraError
 from tessera.driver.run.moves import Moved
 from tessera.driver.run.runtime import Result, Runtime
@@ -157,12 +159,14 @@ class EngineLoop:
             if not self._scheduler.turns.holds(number):
                 self._begin_ahead(number)
 
-    def _begin(self, batch: Batch, work: StepWork) -> None:
+    def _begin(self, batch: Batch, work: StepWork, before: HandedStep | None = None) -> None:
+        """Hand a step over; `before` is the step before it, if that one is under way."""
         step = self.model.of_trace(work.size.trace)
         runtime, sequence = self._homes.place(batch.number)
         jobs = [(job, 1) for job in batch.decoding.values()] if work.answers else []
         jobs += work.chunks
         given, answers, fresh = [], [], []
+        seats_before = {} if before is None else before.seats
         for job, count in jobs:
             answer = self._book[job.number]
             position = batch.position(job)
@@ -171,18 +175,27 @@ class EngineLoop:
             answer.is_fresh = False
             if answer.begun_ns < 0:
                 answer.begun_ns = time.monotonic_ns()
-            given.append(row_input(answer, position, count, step.has("uniform")))
+            seat = seats_before.get(answer.number)
+            given.append(row_input(answer, position, count, step.has("uniform"), seat))
+            assert len(given[-1].tokens) == count
             answers.append((answer, position, count))
         arrays, seats = step_inputs(self.model, step, given, batch.row_position)
         taking = [(a, p + c, s) for (a, p, c), s in zip(answers, seats, strict=True)]
-        handed = self._under_way[batch.number] = HandedStep(work, taking, arrays)
+        inputs: dict[str, object] = dict(arrays)
+        handed = HandedStep(work, taking, inputs)
         group = self._homes.group(batch.number)
         starts = group.starts
-        self._watch_begin(group, batch.number, work)
+        if before is None:
+            self._under_way[batch.number] = handed
+            self._watch_begin(group, batch.number, work)
+        else:
+            earlier = self.model.of_trace(before.work.size.trace).buffers["next"]
+            inputs[step.buffers["earlier"].name] = EarlierOutput(earlier.name)
+            self._ahead.add_handed(batch.number, handed)
         try:
             for row in fresh:
                 runtime.reset_states(sequence, rows=row)
-            handle = runtime.submit(arrays, sequence=sequence, trace=work.trace)
+            handle = runtime.submit(inputs, sequence=sequence, trace=work.trace)
         except TesseraError as problem:
             self._ended(starts, batch.number, None, problem)
             return
@@ -197,6 +210,9 @@ class EngineLoop:
 
     def _begin_ahead(self, number: int) -> None:
         """Begin the step after the only one under way, if everything but its tokens is known."""
+        if self.sizes.is_mixed:
+            self._mix_ahead(number)
+            return
         starts = self._homes.group(number).starts
         try:
             handle = self._ahead.begin(self.model, number, self._under_way[number])
@@ -205,6 +221,27 @@ class EngineLoop:
             return
         if handle is not None:
             handle.add_done_callback(partial(self._hear, starts, number))
+
+    def _mix_ahead(self, number: int) -> None:
+        """Count the only step under way as done, and begin the mixed step after it."""
+        under_way, batch = self._under_way[number], self._scheduler.batches[number]
+        traces = [step.trace for step in self.sizes.steps]
+        if self.sizes.ways or not self._ahead.takes(number, *traces):
+            return
+        if not under_way.is_done:
+            under_way.is_done = True
+            self._scheduler.done(under_way.work)
+            for answer, reached, _ in under_way.taking:
+                is_given = reached >= len(answer.prompt) + len(answer.tokens)
+                if is_given and len(answer.tokens) + 1 >= answer.wish.most:
+                    self._scheduler.end(answer.job)  # its last token is on its way
+            batch.at_work = under_way.work
+            self._admit()
+        work = self._scheduler.take(number)
+        if work is None:
+            batch.at_work = under_way.work
+        else:
+            self._begin(batch, work, under_way)
 
     def _hear(self, started: int, batch: int, handle: RequestHandle[Result]) -> None:
         """Called by the runtime's thread that collects completions."""
@@ -235,11 +272,13 @@ class EngineLoop:
                 self._simulate_drift(find)
         step = self.model.of_trace(work.size.trace)
         self.counts.steps_done[step.name] += 1
-        self._scheduler.done(work)
+        if not handed.is_done:
+            self._scheduler.done(work)
+        self._scheduler.batches[number].at_work = None
         gives = [
             (answer, seat, reached)
             for answer, reached, seat in handed.taking
-            if reached >= len(answer.prompt) + len(answer.tokens)
+            if reached >= len(answer.prompt) + len(answer.tokens) and not answer.ended
         ]
         if work.answers or self.sizes.first_from_prefill:
             read_prompt_chances(step, result, handed.taking)
@@ -324,7 +363,11 @@ class EngineLoop:
             taking = [answer for answer in taking if answer.deaths >= MOST_DEATHS]
         kept = []
         for batch in group.batches:
-            self._under_way.pop(batch, None)
+            under_way = self._under_way.pop(batch, None)
+            for answer, _, _ in () if under_way is None else under_way.taking:
+                if answer.job.batch < 0 and not answer.ended:  # its token was on its way
+                    self._scheduler.end(answer.job)
+                    kept.append(answer)
             self._ahead.forget(batch)
             if group.monitor is not None:
                 group.monitor.forget(batch - group.first)

@@ -1,10 +1,14 @@
-"""The next decode step, handed over before the one under way has ended.
+"""The next step, handed over before the one under way has ended.
 
-In: a decode step that is under way. Out: the next one, if only its tokens are unknown; the devices
-fetch those themselves (`EarlierOutput`). So a GPU does not wait for the host between two steps. A
-row whose answer reaches its length with the step under way takes no part. A row whose answer ends
-for another reason takes part in vain: it writes to its own row, or to blocks that were its own,
-before their next owner writes there.
+In: a step that is under way. Out: the next one, if only tokens that it gives are unknown; the
+devices fetch those themselves (`EarlierOutput`). So a GPU does not wait for the host between two
+steps. A row whose answer reaches its length with the step under way takes no part. A row whose
+answer ends for another reason takes part in vain: it writes to its own row, or to blocks that were
+its own, before their next owner writes there.
+
+A decode step takes all tokens of the one before it, row by row. A mixed step takes them by their
+row in the one before it (input `earlier`), beside chunks of prompts, so it may be any that the
+scheduler chooses: the step under way counts as done, and `engine_loop` makes the next like others.
 """
 
 from __future__ import annotations
@@ -35,6 +39,13 @@ class HandedStep:
     taking: Taking
     inputs: Mapping[str, object]
     request: int = -1
+    is_done: bool = False
+    """Whether the scheduler counts it as done already."""
+
+    @property
+    def seats(self) -> dict[int, int]:
+        """The row of the step of each answer, by the answer's number."""
+        return {answer.number: seat for answer, _, seat in self.taking}
 
 
 class LookAhead:
@@ -56,7 +67,7 @@ class LookAhead:
     ) -> RequestHandle[Result] | None:
         """Hand over the step that follows a step of a batch, if possible."""
         runtime, sequence = self._homes.place(number)
-        if number in self._handed or step.work.trace not in self._able.get(runtime, ()):
+        if not self.takes(number, step.work.trace):
             return None
         batch = self._scheduler.batches[number]
         after = next_step(model, self._scheduler, batch, step.work, step.taking)
@@ -67,6 +78,16 @@ class LookAhead:
         after.request = handle.request.number
         self._handed[number] = after
         return handle
+
+    def takes(self, batch: int, *traces: int) -> bool:
+        """Whether no step is handed over ahead for a batch, and steps of these traces can be."""
+        runtime, _ = self._homes.place(batch)
+        return batch not in self._handed and self._able.get(runtime, frozenset()).issuperset(traces)
+
+    def add_handed(self, batch: int, step: HandedStep) -> None:
+        """Note a mixed step that was handed over while the one before it is under way."""
+        self.count += 1
+        self._handed[batch] = step
 
     def batches_of(self, request: int | None, under_way: Mapping[int, HandedStep]) -> list[int]:
         """The batches whose step `under_way`, or the one after it, is this request."""
@@ -89,12 +110,15 @@ class LookAhead:
         return after
 
 
-def gives_tokens(step: StepRoles) -> bool:
-    """Whether the tokens that a step gives can go into the next one as they are."""
-    if not (step.size.is_decode and step.has("next") and step.has("tokens")):
-        return False
-    tokens, chosen = step.buffers["tokens"], step.buffers["next"]
-    return tokens.bytes == chosen.bytes and tokens.dtype == chosen.dtype
+def token_input(step: StepRoles) -> str | None:
+    """The name of the input that takes the tokens of the step before as they are, if one does."""
+    if not step.size.answers or not step.has("next"):
+        return None
+    taken = step.buffers.get("earlier" if step.size.is_mixed else "tokens")
+    chosen = step.buffers["next"]
+    if taken is None or (taken.bytes, taken.dtype) != (chosen.bytes, chosen.dtype):
+        return None
+    return taken.name
 
 
 def chained_steps(model: GenerationSteps, runtime: Runtime) -> frozenset[int]:
@@ -102,8 +126,8 @@ def chained_steps(model: GenerationSteps, runtime: Runtime) -> frozenset[int]:
     return frozenset(
         step.size.trace
         for step in model.steps
-        if gives_tokens(step)
-        and runtime.prepare_chain(step.size.trace, (step.buffers["tokens"].name,))
+        if (name := token_input(step)) is not None
+        and runtime.prepare_chain(step.size.trace, (name,))
     )
 
 

@@ -99,7 +99,7 @@ def _mixed_inputs(
         role: np.zeros(size.tokens, np.int64) for role in ("tokens", "positions")
     }
     arrays["rows"] = np.full(size.tokens, size.rows, np.int64)
-    arrays["last"] = np.zeros(size.rows, np.int64)
+    arrays |= {role: np.zeros(size.rows, np.int64) for role in ("last", "earlier")}
     arrays["blocks"] = np.zeros(step.buffers["blocks"].shape or (), np.int64)
     arrays |= {role: np.zeros(size.rows) for role in ("temperature", "uniform")}
     at = 0
@@ -207,8 +207,13 @@ _SAID = {
 """What clients call the fields of `Sampling`."""
 
 
-def row_input(answer: Generation, position: int, count: int, draws: bool) -> RowInput:
-    """The input for the row of an answer: `count` tokens from a position on."""
+def row_input(
+    answer: Generation, position: int, count: int, draws: bool, seat: int | None = None
+) -> RowInput:
+    """The input for the row of an answer: `count` tokens from a position on.
+
+    If the last of them is not known yet, it is what the step before gives in its row `seat`.
+    """
     asked = len(answer.prompt)
     if position >= asked:
         tokens: Sequence[int] = answer.tokens[position - asked : position - asked + count]
@@ -216,6 +221,8 @@ def row_input(answer: Generation, position: int, count: int, draws: bool) -> Row
         tokens = answer.prompt[position : position + count]
     else:
         tokens = (*answer.prompt[position:], *answer.tokens[: position + count - asked])
+    if len(tokens) < count and seat is not None:
+        tokens = (*tokens, -1 - seat)
     sampling = answer.wish.sampling
     is_drawn = draws and not sampling.is_greedy
     return RowInput(

@@ -21,6 +21,7 @@ A step with an input `last` is mixed: it takes N tokens of any sequences, prompt
 - `tokens` [N], `positions` [N], `rows` [N]: the tokens, their positions, and their rows.
 - `blocks` [R + 1, M]: the table of blocks; its last row belongs to nobody, and so do tokens of it.
 - `last` [R]: which of the tokens is the last of each row; `logits` [R, V] are of these.
+- `earlier` [R]: what `next` was in the step before; a token -1 - r is that of row r of it.
 
 Roles of outputs: `logits` [R, V] or [R, T, V], or `next` [R], the token that comes next.
 """
@@ -55,6 +56,7 @@ INPUTS = (
     "rows",
     "blocks",
     "last",
+    "earlier",
     "temperature",
     "uniform",
 )
@@ -273,10 +275,11 @@ def _check_shapes(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int
 def _check_mixed(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int) -> None:
     """Check the shapes of a mixed step."""
     counts = {"positions": tokens, "rows": tokens, "temperature": rows, "uniform": rows}
+    counts |= {"earlier": rows, "next": rows}
     for role in ("positions", "rows", "blocks"):
         if role not in roles:
             raise wrong_steps(f"mixed step `{name}` has no input `{role}`")
-    for role, count in {**counts, "next": rows}.items():
+    for role, count in counts.items():
         if role in roles and prod(roles[role].shape or ()) != count:
             raise wrong_steps(f"`{role}` of mixed step `{name}` must have {count} elements")
     if (roles["blocks"].shape or ())[:1] != (rows + 1,):

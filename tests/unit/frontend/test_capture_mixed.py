@@ -195,6 +195,31 @@ def test_the_kernel_computes_what_the_operators_do() -> None:
     subprocess.run([sys.executable, "-c", KERNEL], check=True, env=environment)
 
 
+def test_a_token_may_be_one_that_the_step_before_gives() -> None:
+    from tessera.frontend.capture.mixed.seam import NAME, register
+    from tessera.frontend.capture.mixed.step import MixedSize, mixed_step
+
+    register()
+    model = model_of("llama", **SERVED["llama"])
+    model.set_attn_implementation(NAME)
+    size = MixedSize(tokens=4, rows=3, context=32, block=4, blocks=25, draws=True)
+    step, inputs = mixed_step(model, size)
+    _, positions, rows, blocks, last, heat, uniform, _ = inputs.plain
+    rows, last, earlier = (
+        torch.tensor([0, 1, 1, 2]),
+        torch.tensor([0, 2, 3]),
+        torch.tensor([9, 4, 7]),
+    )
+    blocks = torch.arange(4)[:, None] + 0 * blocks + 1
+    positions = torch.tensor([0, 0, 1, 0])
+    plain, given = torch.tensor([7, 33, 9, 21]), torch.tensor([-3, 33, -1, 21])
+    tokens = [
+        step(own, positions, rows, blocks, last, heat, uniform, earlier) for own in (plain, given)
+    ]
+    assert torch.equal(*tokens)
+    assert len(set(tokens[0].tolist())) > 1
+
+
 def test_drawn_tokens_have_their_probabilities() -> None:
     from tessera.frontend.capture.mixed.step import _gumbel
 

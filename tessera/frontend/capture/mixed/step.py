@@ -104,7 +104,8 @@ class DrawingStep(MixedStep):
 
     A draw takes the greatest of the scaled logits with noise of Gumbel's distribution, which is a
     token by its probability. The noise of a row is a hash of its `uniform` and the token's number,
-    so that it depends on nothing else in the step.
+    so that it depends on nothing else in the step. A token -1 - r is that of row r of `earlier`,
+    which the step before gave: the host may hand this step over before it knows that token.
     """
 
     def forward(  # type: ignore[override]  # names of arguments are roles
@@ -116,9 +117,11 @@ class DrawingStep(MixedStep):
         last: Tensor,
         temperature: Tensor,
         uniform: Tensor,
+        earlier: Tensor,
     ) -> Tensor:
         """The next token of each row; the most likely one at a temperature of 0."""
-        logits = super().forward(tokens, positions, rows, blocks, last).float()
+        given = torch.where(tokens < 0, earlier[(-1 - tokens).clamp(min=0)], tokens)
+        logits = super().forward(given, positions, rows, blocks, last).float()
         heat = temperature[:, None]
         numbers = torch.arange(logits.shape[1], device=logits.device)[None]
         noise = _gumbel((uniform * (1 << 24)).long()[:, None], numbers)
@@ -160,6 +163,7 @@ def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[Mi
         step.block_cache.append(cache)
     if size.draws:
         inputs += (torch.zeros(size.rows), torch.zeros(size.rows))
+        inputs += (torch.zeros(size.rows, dtype=torch.long),)
     return step.eval().requires_grad_(False), Inputs(plain=inputs)
 
 

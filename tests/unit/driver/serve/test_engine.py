@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
 
     def make(**options: Any) -> Engine:
         declared = {"context": CONTEXT, "end": options.pop("end", [])}
-        if options.get("paged"):
+        if options.get("paged") or options.get("mixed"):
             declared["block"] = 4
         engines.append(Engine("toy.tsp", steps=declared, **options))
         return engines[-1]
@@ -74,10 +74,12 @@ def requests(seed: int, count: int) -> list[tuple[list[int], int]]:
         {"chains": True, "logits": False, "rows": 2, "batches": 2},
         {"chains": True, "logits": False, "prefill": False, "batches": 1},
         {"chains": True, "logits": False, "paged": True, "batches": 1},
+        {"mixed": (3, 7)},
+        {"chains": True, "logits": False, "mixed": (3, 7), "batches": 1},
     ],
     ids=[
         *("rows", "next", "no-prefill", "blocks", "one-row", "burst"),
-        *("ahead", "ahead-two-batches", "ahead-no-prefill", "ahead-blocks"),
+        *("ahead", "ahead-two-batches", "ahead-no-prefill", "ahead-blocks", "mixed", "ahead-mixed"),
     ],
 )
 def test_tokens_are_those_of_a_plain_loop(opened: Open, options: dict[str, Any]) -> None:
@@ -105,8 +107,8 @@ def test_the_next_step_is_handed_over_before_its_tokens_are_known(opened: Open) 
 def test_looking_ahead_past_a_stop_gives_nothing_and_harms_nobody(opened: Open) -> None:
     """Rows that end by a token are in the step that was handed over, and given away after it."""
     source = random.Random(3)
-    for paged in (False, True):
-        engine = opened(**AHEAD, paged=paged)
+    for more in ({}, {"paged": True}, {"mixed": (3, 7)}):
+        engine = opened(**AHEAD, **more)
         wanted, answers = [], []
         for _ in range(60):
             prompt = [source.randrange(POISON) for _ in range(source.randint(1, 5))]

@@ -7,6 +7,7 @@ reads a place with anything else is wrong, and so is one that reads what the sam
 from __future__ import annotations
 
 import inspect
+import json
 import random
 import sys
 import types
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 import tessera
+from tessera.backend.service import EarlierOutput
+from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve import batches, block_cache, jobs, residents, scheduler
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Wanted
@@ -192,33 +195,45 @@ def test_the_simulation_shows_what_is_reused() -> None:
     assert at_once.reused == 3 * 1024
 
 
-def test_tokens_are_the_same_with_and_without_reuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same prompts, each of an owner of its own at first: nothing is shared between owners."""
+class ChainedRuntime(Runtime):
+    """A runtime whose steps may take tokens of the step before; here the host passes them on."""
+
+    def prepare_chain(self, trace: int, inputs: tuple[str, ...]) -> bool:
+        self.before: Any = None
+        return True
+
+    def submit(self, inputs: Any, **more: Any) -> Any:
+        taken = {
+            name: self.before.result()[own.name] if isinstance(own, EarlierOutput) else own
+            for name, own in inputs.items()
+        }
+        self.before = super().submit(taken, **more)
+        return self.before
+
+
+def test_tokens_are_those_of_generate_with_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that draw, handed over ahead, in a cache that is too small, with shared prefixes."""
     options = tessera.PlanOptions(gpus="l40s", strategy="single", slots=1, sequences=1)
-    plan = tessera.plan([f"{TRACES}/mixed_steps_8.ptx"], options).plan
+    plan = tessera.plan([f"{TRACES}/mixed_drawing_8.ptx"], options).plan
     whole = residents.engine_sizes
     few = "tessera.driver.serve.engine.engine_sizes"
-    monkeypatch.setattr(few, lambda *given: replace(whole(*given), blocks=7))
-    draw = random.Random(4)
-    begun = [draw.randrange(3, 64) for _ in range(13)]
-    asked = [
-        begun[: draw.randint(9, 13)] + [draw.randrange(3, 64) for _ in range(n % 3)]
-        for n in range(7)
-    ]
-
-    def ask(engine: Engine, owners: list[str]) -> list[list[int]]:
-        given = [
-            engine.submit(
-                prompt, max_tokens=4 + n % 3 * 3, temperature=n % 2 * 0.7, seed=n, owner=owners[n]
-            )
-            for n, prompt in enumerate(asked)
-        ]
-        return [answer.result(300) for answer in given]
-
-    with Engine(plan, backend="cpu", weights=TRACES / "mixed_model") as engine:
-        apart = ask(engine, [str(n) for n in range(7)])
-        before = engine.reused_tokens
-        assert ask(engine, [""] * 7) == apart
-        assert engine.reused_tokens - before >= 6 * 8
+    monkeypatch.setattr(few, lambda *given: replace(whole(*given), blocks=8))
+    monkeypatch.setattr("tessera.driver.serve.engine.Runtime", ChainedRuntime)
+    cases = json.loads((TRACES / "mixed_generated.json").read_text("utf-8"))
+    wanted = [[token for token in case["answer"] if token != 2] for case in cases]
+    drawn = []
+    with Engine(
+        plan, backend="cpu", weights=TRACES / "mixed_model", steps={"end": [2]}, isolated=False
+    ) as engine:
+        assert engine.model.vocabulary == 64
+        for _ in range(2):
+            long = {"temperature": 0.7, "max_tokens": 12, "ignore_end": True}
+            warm = [engine.submit([5, 6, 7, 8, 9, n], **long, seed=n) for n in (5, 15, 25)]
+            given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases]
+            assert [answer.result(300) for answer in given] == wanted
+            drawn.append([answer.result(300) for answer in warm])
+        assert drawn[0] == drawn[1]
+        assert engine.reused_tokens > 0
         assert engine.preempted > 0
-        assert engine.blocks == (0, 7)
+        assert engine.blocks == (0, 8)
+        assert engine.steps_ahead > sum(engine.steps_done.values()) / 2
