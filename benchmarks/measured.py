@@ -127,7 +127,7 @@ def _roles(data: Data) -> Data:
 
 
 def _forms(data: Data) -> Data:
-    forms = data["cells"]["llama-8b a100+l40s 1024/256"]["now"]["forms"]
+    forms = data["cells"]["llama-8b a100+l40s 1024/256"]["forms"]
     rates = {name: form["figure"] for name, form in forms.items() if form}
     return {"roles": rates["roles"], "copies": rates["data parallel"], "kernels": rates["kernel"]}
 

@@ -43,7 +43,7 @@ rect.best { fill: #0a7d4b }
 def picture() -> str:
     """The picture as SVG."""
     cell = json.loads((RESULTS / "gain_program.json").read_text("utf-8"))["cells"][CELL]
-    rates = {name: cell["now"]["forms"][name]["figure"] for name in FORMS}
+    rates = {name: cell["forms"][name]["figure"] for name in FORMS}
     most = max(rates.values())
     scale = (WIDTH - LEFT - 120) / most
     lines = [

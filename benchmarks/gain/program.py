@@ -1,21 +1,21 @@
-"""The 40 cells: what no plan beats, what today's forms of plans reach, what the planner reaches.
+"""The 40 cells: what no plan beats, what the usual forms of plans reach, what the planner reaches.
 
-    python -m benchmarks.gain.program run [--as today|now|program] [--only WORDS] [--seconds 3600]
+    python -m benchmarks.gain.program run [--only WORDS] [--again] [--seconds 3600]
     python -m benchmarks.gain.program small [--cases 500]
     python -m benchmarks.gain.program show
 
-`run` fills in a row per cell (`cells`); rows that are there are kept. `--as today` was run once,
-before the planner was changed for these cells; `--as now` is the planner of this commit. Both have
-the best rate of every form, with the batch, and seconds of the processor. Rates of texts are those
-of `tessc fleet`, which searches batches and, with a limit, simulates requests; those of images are
-of `tessc plan`, simulated. `program` is the linear program (`relaxation`) by the same times:
+`run` fills in a row per cell (`cells`); rows that are there are kept. A row has the best rate of
+every form, with the batch, by one commit and by the same times, and seconds of the processor.
+Rates of texts are those of `tessc fleet`, which searches batches and, with a limit, simulates
+requests; those of images are of `tessc plan`, simulated. The usual forms (`USUAL_FORMS`) are those
+that people set up without a search over kernels. `program` is the linear program (`relaxation`):
 
 - `alone`: a GPU has whole sequences, and reads their prompts: data parallel;
 - `roles`: prompts may be read elsewhere, and states handed over;
-- `same_batch`: steps of a sequence may run anywhere, in batches no larger than today's best form;
+- `same_batch`: steps of a sequence may run anywhere, in batches no larger than the usual form's;
 - `all`: in every batch that memory and the limit allow.
 
-Of texts, `bar` is the interval of nine of ten gains over today's best form, drawn with the same
+Of texts, `bar` is the interval of nine of ten gains over the best usual form, drawn with the same
 errors for both sides (`bars`), and `by` what the gain comes from: batches larger than that form's,
 roles, and the rest: placement.
 
@@ -52,15 +52,15 @@ from tessera.driver.serve.measures import Slo
 
 KEPT = 0.99
 """Share of the requests that keep a limit."""
-TODAY = ("data parallel", "phase", "layers", "attention")
+USUAL_FORMS = ("data parallel", "phase", "layers", "tensor")
+"""And one kind of GPU alone (`only ...`). Of images, all but `kernel` and `parts`."""
 NEAR, GAIN = 0.95, 1.10
-PROGRAM = "program"
 ROUNDED = 1e-6
 """What rounding in the solver may take."""
 
 
-def run_cell(cell: Cell, row: Row, key: str) -> None:
-    """Fill in what a row lacks; without a key, only the program."""
+def run_cell(cell: Cell) -> Row:
+    """The forms of a cell, and the program by the same times."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for name, text in traces_of(cell).items():
@@ -68,18 +68,13 @@ def run_cell(cell: Cell, row: Row, key: str) -> None:
             path.write_text(text)
             paths.append(str(path))
         begun = time.process_time()
-        served: Callable[[], Served]
-        if key == PROGRAM and cell.is_text:
-            served = partial(_priced, cell, paths)
-        else:
-            made = {} if key == PROGRAM else row.setdefault(key, {})
-            served = (_text if cell.is_text else _images)(cell, paths, row, made)
-            made["processor_s"] = round(time.process_time() - begun, 1)
-            made["commit"] = machine()["commit"]
-        if PROGRAM not in row or key == PROGRAM:
-            begun = time.process_time()
-            row["program"] = _program(cell, served(), row["today"])
-            row["program"]["processor_s"] = round(time.process_time() - begun, 1)
+        row, served = (_text if cell.is_text else _images)(cell, paths)
+        row["processor_s"] = round(time.process_time() - begun, 1)
+        row["commit"] = machine()["commit"]
+        begun = time.process_time()
+        row["program"] = _program(cell, served(), row)
+        row["program"]["processor_s"] = round(time.process_time() - begun, 1)
+    return row
 
 
 def _options(cell: Cell) -> FleetOptions:
@@ -109,35 +104,32 @@ def _priced(cell: Cell, paths: list[str]) -> Served:
     return _served(cell, priced_model(paths, _options(cell), offered)[0], offered)
 
 
-def _text(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], Served]:
+def _text(cell: Cell, paths: list[str]) -> tuple[Row, Callable[[], Served]]:
     try:
         report = fleet(paths, _options(cell))
     except TesseraError as refused:
-        made |= {"forms": {}, "refused": str(refused.diagnostics[0].headline)}
-    else:
-        made |= {"forms": {rival.name: _form(cell, rival) for rival in report.rivals}}
-        made |= {"answer": _form(cell, report.chosen)}
-        made |= _compared(cell, report, row.get("today"))
-        return lambda: _served(cell, report.model, report.offered)
-    return partial(_priced, cell, paths)
+        row = {"forms": {}, "refused": str(refused.diagnostics[0].headline)}
+        return row, partial(_priced, cell, paths)
+    row = {
+        "forms": {rival.name: _form(cell, rival) for rival in report.rivals},
+        "answer": _form(cell, report.chosen),
+    }
+    row |= _compared(cell, report, usual_best(cell, row))
+    return row, lambda: _served(cell, report.model, report.offered)
 
 
-def _compared(cell: Cell, report: FleetReport, today: Row | None) -> Row:
-    """How sure the gain over today's best form is, and what it comes from."""
-    best = None if today is None else today_best(cell, today)
+def _compared(cell: Cell, report: FleetReport, best: tuple[str, Row] | None) -> Row:
+    """How sure the gain over the best usual form is, and what it comes from."""
     choices = [choice for choice in (*report.rivals, report.chosen) if choice.units]
     if best is None or cell.demand or not choices:
         return {}
     choice = max(choices, key=lambda own: own.rate)
-    gain = choice.rate / best[1]["figure"]
-    made: Row = {"by": sources(report, choice, gain, best[1]["batch"])}
-    # Today's form, or where that is what has become better, the best other one of today's.
-    others = [own for own in choices if own.name in TODAY and own.units != choice.units]
-    if others:
-        other = max(others, key=lambda own: (own.name == best[0], own.rate))
-        made["bar"] = [gain * end for end in paired(report, choice, other)]
-        made["against"] = other.name
-    return made
+    other = next(own for own in choices if own.name == best[0])
+    gain = choice.rate / other.rate
+    return {
+        "by": sources(report, choice, gain, best[1]["batch"]),
+        "bar": [gain * end for end in paired(report, choice, other)],
+    }
 
 
 def _form(cell: Cell, choice: FleetChoice) -> Row | None:
@@ -151,7 +143,7 @@ def _form(cell: Cell, choice: FleetChoice) -> Row | None:
     return {"figure": figure, "batch": batch, "units": names}
 
 
-def _images(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], Served]:
+def _images(cell: Cell, paths: list[str]) -> tuple[Row, Callable[[], Served]]:
     reports: list[PlanReport] = []
     forms: dict[str, Row] = {}
     batches = IMAGE_BATCHES[: len(paths)]
@@ -164,7 +156,7 @@ def _images(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], S
             rate = batch * 1e9 / period / STEPS
             if rate > forms.get(name, {"figure": 0.0})["figure"]:
                 forms[name] = {"figure": rate, "batch": batch, "units": [report.plan.strategy]}
-    made |= {"answer": forms.pop("this plan"), "forms": forms}
+    row = {"answer": forms.pop("this plan"), "forms": forms}
 
     def served() -> Served:
         offered = offered_for(FleetOptions(gpus=cell.gpus, link=LINK, tokens=(1, 1)))
@@ -177,11 +169,11 @@ def _images(cell: Cell, paths: list[str], row: Row, made: Row) -> Callable[[], S
         )
         return served_of(model, offered, (0, float(STEPS)))
 
-    return served
+    return row, served
 
 
-def _program(cell: Cell, served: Served, today: Row) -> Row:
-    best = today_best(cell, today)
+def _program(cell: Cell, served: Served, row: Row) -> Row:
+    best = usual_best(cell, row)
     asked = {
         "alone": Allowed(roles=False, spread=False),
         "roles": Allowed(spread=False),
@@ -201,18 +193,22 @@ def _figure(cell: Cell, bound: Most | None) -> float | None:
     return bound.rate / kept * (BUSY if cell.is_text else 1.0)
 
 
-def today_best(cell: Cell, row: Row) -> tuple[str, Row] | None:
+def usual_best(cell: Cell, row: Row) -> tuple[str, Row] | None:
     """The best of the forms that people use without a search."""
-    forms = {n: f for n, f in row["forms"].items() if f and (n in TODAY or not cell.is_text)}
-    forms = {n: f for n, f in forms.items() if n not in ("kernel", "parts")}
+    forms = {n: f for n, f in row["forms"].items() if f and _is_usual(cell, n)}
     turn = -1.0 if cell.demand else 1.0
     return max(forms.items(), key=lambda item: turn * item[1]["figure"], default=None)
 
 
-def _reached(cell: Cell, row: Row | None) -> Row | None:
+def _is_usual(cell: Cell, form: str) -> bool:
+    if not cell.is_text:
+        return form not in ("kernel", "parts")
+    return form in USUAL_FORMS or form.startswith("only ")
+
+
+def reached(cell: Cell, row: Row) -> Row | None:
     """The best of all forms; the answer may be a simpler one that is nearly as good."""
-    made = [f for f in ((row or {}).get("forms") or {}).values() if f]
-    made += [row["answer"]] if row and "answer" in row else []
+    made = [f for f in (*row["forms"].values(), row.get("answer")) if f]
     turn = -1.0 if cell.demand else 1.0
     return max(made, key=lambda form: turn * form["figure"], default=None)
 
@@ -251,16 +247,16 @@ def show(data: Mapping[str, Row]) -> None:
     """Print a line per cell and the sums."""
     near, gained, sure, rows = 0, 0, 0, 0
     print(
-        "| cell (prompt/answer) | today | form | program | now | of today (bar) | of the program "
+        "| cell (prompt/answer) | usual | form | program | now | of usual (bar) | of the program "
         "| by batch, roles, placement |\n|---|---|---|---|---|---|---|---|"
     )
     for cell in CELLS:
         row = data["cells"].get(cell.name)
-        if not row or PROGRAM not in row or "now" not in row:
+        if not row:
             continue
         rows += 1
-        best, now = today_best(cell, row["today"]), _reached(cell, row["now"])
-        bound, words = row[PROGRAM]["all"], [cell.name]
+        best, now = usual_best(cell, row), reached(cell, row)
+        bound, words = row["program"]["all"], [cell.name]
         words += ["", "none"] if best is None else [f"{best[1]['figure']:.2f}", best[0]]
         words += [f"{bound:.2f}", "" if now is None else f"{now['figure']:.2f}"]
         if now is not None:
@@ -268,15 +264,15 @@ def show(data: Mapping[str, Row]) -> None:
             part, turn = (1 / part, -1) if cell.demand else (part, 1)
             near += part >= NEAR
             gain = (now["figure"] / best[1]["figure"]) ** turn if best else 0.0
-            bar = row["now"].get("bar")
+            bar = row.get("bar")
             gained += gain >= GAIN
             sure += gain >= GAIN and bar is not None and bar[0] > 1.0
             words.append(f"{gain:.2f}" + (f" ({bar[0]:.2f} to {bar[1]:.2f})" if bar else ""))
             words.append(f"{part:.2f}")
-            words.append(", ".join(f"{x:.2f}" for x in row["now"].get("by", {}).values()))
+            words.append(", ".join(f"{x:.2f}" for x in row.get("by", {}).values()))
         print("| " + " | ".join(words) + " |")
     print(
-        f"{rows} cells; {near} within 5% of the program, {gained} above today's forms by 10%, "
+        f"{rows} cells; {near} within 5% of the program, {gained} above the usual forms by 10%, "
         f"{sure} of these with the lower end of the bar above zero"
     )
 
@@ -284,7 +280,6 @@ def show(data: Mapping[str, Row]) -> None:
 def main() -> None:
     parser = arguments(__doc__, "gain_program.json")
     parser.add_argument("what", choices=("run", "small", "show"))
-    parser.add_argument("--as", dest="key", choices=("today", "now", PROGRAM), default="now")
     parser.add_argument("--only", default="", help="cells whose name has these words")
     parser.add_argument("--again", action="store_true", help="rows that are there, too")
     parser.add_argument("--seconds", type=float, default=3600.0)
@@ -300,12 +295,11 @@ def main() -> None:
         return
     begun = time.monotonic()
     for cell in CELLS:
-        row = data["cells"].setdefault(cell.name, {})
-        if given.only not in cell.name or (given.key in row and not given.again):
+        if given.only not in cell.name or (cell.name in data["cells"] and not given.again):
             continue
         if time.monotonic() - begun > given.seconds:
             break
-        run_cell(cell, row, given.key)
+        row = data["cells"][cell.name] = run_cell(cell)
         print(cell.name, json.dumps(row), flush=True)
         data["machine"] = machine()
         write(data, given.output)
