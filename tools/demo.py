@@ -58,7 +58,7 @@ def main() -> None:
     fleet = ("--gpus", "4xa100,4xl40s", "--tokens", "1024:256", "--library", "vllm")
     forms = ("--strategies", "single,layers,phase")
     answer = tessc("fleet", "fleet", *traces, *fleet, *forms)
-    show(answer, "answer:", "units", "1  4x", "requests/s", "this mix")
+    show(answer, "answer:", "units", "1  4x", "requests/s", "the answer")
     show(answer, "layers", "phase")
     print("  (layers: some layers on each GPU; phase: prompts on one kind, answers on the other)")
 

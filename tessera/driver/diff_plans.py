@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.ir.choices import Ending
 from tessera.ir.graph.layers import kernel_family
 from tessera.ir.plan.plan import PlacedStep, Plan, PlannedTrace, Replica, parts_of_placed
 from tessera.ir.progress import OnProgress, StageProgress
@@ -161,7 +162,7 @@ def _settings(old: Plan, new: Plan) -> Iterator[tuple[str, str, str]]:
     rows: tuple[tuple[str, Callable[[Plan], str]], ...] = (
         ("strategy", lambda plan: plan.strategy),
         ("objective", lambda plan: plan.objective),
-        ("search ended by", lambda plan: plan.ended),
+        ("search ended by", lambda plan: Ending(plan.ended).text),
         ("options", lambda plan: plan.options),
         ("GPUs", lambda plan: ", ".join(f"{card.name} {card.gpu}" for card in plan.cards)),
         ("joined by", lambda plan: plan.link),
@@ -307,7 +308,7 @@ def _speeds(plan: Plan) -> dict[str, float]:
 
 
 def _delays(plan: Plan) -> dict[str, float]:
-    return {f"{path.source} to {path.target}": path.latency_ns for path in plan.paths}
+    return {f"latency, {path.source} to {path.target}": path.latency_ns for path in plan.paths}
 
 
 def _pairs(unit: str, before: dict[str, float], after: dict[str, float]) -> tuple[FigurePair, ...]:

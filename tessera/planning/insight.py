@@ -112,12 +112,23 @@ class KernelClass:
         return max(times) / min(times) if len(times) > 1 else None
 
     @property
+    def end_kinds(self) -> tuple[str, str] | None:
+        """The slowest and the fastest kind of device."""
+        return (
+            None if self.ratio is None else (self.kinds[self._ends[0]], self.kinds[self._ends[1]])
+        )
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        known = [(ns, kind) for kind, ns in enumerate(self.ns) if ns]
+        return max(known)[1], min(known)[1]
+
+    @property
     def ratio_bar(self) -> tuple[float, float] | None:
         """The ends of the bar of the ratio; what both errors have in common cancels."""
         if self.ratio is None:
             return None
-        known = [(ns, kind) for kind, ns in enumerate(self.ns) if ns]
-        ends = max(known)[1], min(known)[1]
+        ends = self._ends
         first, second = (log1p(self.bars[kind]) for kind in ends)
         slow, fast = (self.shared[kind] for kind in ends)
         alike = slow is not None and fast is not None and slow.group == fast.group

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
+from tessera.ir.objectives import FigureUnit, Objective
 from tessera.report.diagnostics import safe
+from tessera.report.kernel_names import short_name
 from tessera.report.table import Column, Fit, amount, fitted, right, table
 
 SCHEMA = "tessera-diff/1"
@@ -38,6 +40,13 @@ CAUSES = (
 )
 
 
+_DECIDES = {
+    FigureUnit.RATE: "rate",
+    FigureUnit.TIME: "latency alone",
+    FigureUnit.USD: "cost per request",
+}
+
+
 # --- text --------------------------------------------------------------------------------------
 
 
@@ -53,7 +62,25 @@ def diff_text(found: PlanDiff, written: str | None = None, width: int | None = N
     return fitted("\n".join(lines) + "\n", width)
 
 
+def diff_answer(found: PlanDiff) -> str:
+    """Which plan to take, by the goal of both."""
+    first, second = found.plans
+    if first.objective != second.objective:
+        return f"take the one with your goal: first {first.objective}, second {second.objective}"
+    if not any(said == "the same" for _, said in found.traces):
+        return "no trace is the same in both, so their figures do not tell which to take"
+    objective = Objective.named(first.objective)
+    pair = next(pair for pair in found.figures if pair.name == _DECIDES[objective.unit])
+    name, before, after, change = pair_row(pair)
+    if not change:
+        return f"take either, for {objective}: both have {name} {after}"
+    if objective.value(second) < objective.value(first):
+        return f"take the second, for {objective}: {name} {after}, the first {before}"
+    return f"take the first, for {objective}: {name} {before}, the second {after}"
+
+
 def _blocks(found: PlanDiff, width: int | None) -> Iterator[str]:
+    yield f"answer: {diff_answer(found)}"
     yield ""
     yield from table(PAIRS, map(pair_row, found.figures), width)
     others = [(safe(name), said) for name, said in found.traces if said != "the same"]
@@ -141,7 +168,8 @@ def retimed_row(found: PlanDiff, row: Retimed) -> tuple[str, ...]:
 
 
 def _named(found: PlanDiff, trace: str, kind: str) -> str:
-    return f"{trace}: {kind}" if len(found.plans[0].traces) > 1 else kind
+    named = short_name(kind)
+    return f"{trace}: {named}" if len(found.plans[0].traces) > 1 else named
 
 
 def pair_row(pair: FigurePair) -> tuple[str, str, str, str]:
@@ -181,7 +209,7 @@ def _change(before: float, after: float) -> str:
 def _cut(lines: list[str], count: int) -> Iterator[str]:
     yield from lines
     if count > _MOST_ROWS:
-        yield f"  and {count - _MOST_ROWS} rows more; `--json` has all"
+        yield f"  and {amount(count - _MOST_ROWS, 'more row')}; `--json` has all"
 
 
 # --- JSON --------------------------------------------------------------------------------------

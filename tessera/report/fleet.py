@@ -12,6 +12,7 @@ from tessera.driver.fleet.engines import EngineRole
 from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.driver.fleet.ways import UnitWay
 from tessera.frontend.machine.quantities import format_time
+from tessera.ir.objectives import FigureUnit
 from tessera.report.fleet_start import start_json, start_lines
 from tessera.report.standings import standings
 from tessera.report.table import Column, Fit, fitted, right, table
@@ -53,7 +54,8 @@ def fleet_text(
     lines = [
         f"requests: {asked}, prompts of {work.prompt:.0f} tokens and answers of {work.answer:.0f}"
         f"{_limits(report)}",
-        *(f"answer: {line}" for line in report.verdict),
+        f"answer: {report.verdict[0]}",
+        *(f"  {line}" for line in report.verdict[1:]),
     ]
     if report.chosen.units:
         lines += ["", *table(_UNITS, [*_unit_rows(report)], width)]
@@ -61,7 +63,8 @@ def fleet_text(
         lines += ["", "beside it, with the same GPUs and limits:"]
         lines += table(_RIVALS, [_row(report, row) for row in _shown(report)], width)
         beside = [(row.name, report.doubts.get(row.name)) for row in report.rivals]
-        lines += [fitted(line, width) for line in standings(beside, "the answer")]
+        unit = FigureUnit.RATE if options.demand is None else FigureUnit.USD
+        lines += [fitted(line, width) for line in standings(beside, "the answer", unit)]
     if emitted is not None:
         lines += ["", *start_lines(emitted, folder)]
     lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
@@ -112,7 +115,12 @@ def _totals(report: FleetReport) -> list[str]:
         f"{gpus}{price}: {rate:.4g} requests/s, {rate * work.answer:.5g} tokens/s{cost}",
     ]
     low, high = report.bars[chosen.name]
-    lines.append(f"with the error bars it serves {low:.4g} to {high:.4g} requests/s")
+    demand = report.options.demand
+    short = ", so it may serve less than the demand" if demand is not None and low < demand else ""
+    lines.append(
+        f"it serves {chosen.rate:.4g} requests/s, {low:.4g} to {high:.4g} with the error bars"
+        f"{short}"
+    )
     if report.checked is not None:
         figures = report.checked.figures()
         said = ", ".join(
@@ -149,7 +157,9 @@ def _gap(report: FleetReport) -> list[str]:
 
 
 def _shown(report: FleetReport) -> list[FleetChoice]:
-    return [report.chosen, *report.rivals]
+    """The answer and the others; a form whose best mix is the answer has no row of its own."""
+    own = report.chosen
+    return [own, *(row for row in report.rivals if not row.units or row.units != own.units)]
 
 
 def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
@@ -164,7 +174,11 @@ def _row(report: FleetReport, choice: FleetChoice) -> tuple[str, ...]:
         for c, n in choice.units
     )
     low, high = report.bars[choice.name]
-    return choice.name, f"{choice.rate:.4g}", f"{low:.4g} to {high:.4g}", usd, cost, units
+    name = choice.name
+    if choice is report.chosen:
+        forms = ", ".join(row.name for row in report.rivals if row.units == choice.units)
+        name = f"the answer ({forms})" if forms else "the answer"
+    return name, f"{choice.rate:.4g}", f"{low:.4g} to {high:.4g}", usd, cost, units
 
 
 def _gpus(report: FleetReport, choice: FleetChoice) -> str:

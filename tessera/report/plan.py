@@ -17,7 +17,7 @@ from tessera.frontend.machine.gpus import describe_card
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.objectives import FigureUnit, Objective
+from tessera.ir.objectives import COST, FigureUnit, Objective
 from tessera.ir.plan.costs import Barred, Duration
 from tessera.ir.plan.launch_program import HOST
 from tessera.ir.plan.machine import EXCHANGED_BYTES
@@ -37,9 +37,11 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.planning.promise.doubt import Standing
+from tessera.report.advice import advice, names_of
 from tessera.report.diagnostics import safe
+from tessera.report.kernel_names import short_name, short_names
 from tessera.report.role_words import hand_over_lines, role_words
-from tessera.report.standings import standings
+from tessera.report.standings import causes_of, change_words, standings
 from tessera.report.table import Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
@@ -48,6 +50,8 @@ _MOST_KINDS = 4
 _MOST_REASONS = 6
 _MOST_OF_IT = 0.9
 _MOST_PLACES = 4
+_FAR = 1.0
+_NEARLY = 0.9995  # a figure that is less than 0.05% better is as good
 _SIZES = (
     Column(fit=Fit.WRAP),
     *right("batch", "requests/s", "tokens/s", "per token"),
@@ -58,10 +62,10 @@ _SIZES = (
 def plan_text(report: PlanReport, output: str, width: int | None = None) -> str:
     """The whole report, for a terminal of that width or for a file."""
     blocks = (
-        _machine(report),
         _verdict(report),
         _replicas(report.plan),
         divided_lines(report.plan),
+        _machine(report),
         _classes(report, width),
         _excluded(report),
         _limits(report),
@@ -88,7 +92,7 @@ def _machine(report: PlanReport) -> Iterator[str]:
     for card in report.machine.cards:
         name, _, rest = describe_card(card).partition(": ")
         alike.setdefault(rest, []).append(name)
-    yield from (f"  {_names(names)}: {rest}" for rest, names in alike.items())
+    yield from (f"  {names_of(names)}: {rest}" for rest, names in alike.items())
     if len(report.plan.traces) > 1:
         shares = (f"{trace.name} {trace.share:.2%}" for trace in report.plan.traces)
         yield f"{_counted(report)}: {', '.join(shares)}"
@@ -113,30 +117,55 @@ def _exchange(report: PlanReport) -> Iterator[str]:
 
 def _verdict(report: PlanReport) -> Iterator[str]:
     plan = report.plan
-    split = any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
-    many = len(plan.devices) > 1
-    searched = plan.ended != Ending.GIVEN
-    said = ": splitting a request does not pay" if many and not split and searched else ""
-    if any(replica.shares for replica in plan.replicas):
-        said = ": replicas serve other shares of each trace"
-    yield (f"plan: {plan.strategy}, for {plan.objective}{said}")
+    yield f"plan: {advice(plan, report.decision.doubt)}"
+    yield f"  strategy `{plan.strategy}`, for {plan.objective}"
     yield from _texts(report)
     yield (
         f"  {_rate(plan.period_ns)} {_counted(report)}/s, "
-        f"latency {format_time(plan.latency_ns)} alone and "
-        f"{format_time(plan.loaded_latency_ns)} at that rate, "
+        f"latency {format_time(plan.latency_ns)} alone{_slowest(plan)} and "
+        f"{format_time(plan.loaded_latency_ns)} in the median at that rate, "
         f"${plan.usd_per_request * 1e6:.4f} per million {_counted(report)}"
     )
     if plan.high > plan.low > 0:
         yield f"  {_interval(plan, _counted(report))} in nine of ten draws of the error bars"
     if plan.ended == Ending.GIVEN:
-        yield "  as asked for" + (f", {plan.gap:.2%} above the bound" if plan.bound else "")
+        yield "  no search chose it" + (f"; {plan.gap:.2%} above the bound" if plan.bound else "")
     else:
         yield f"  {_nearness(plan)}; the search ended by {Ending(plan.ended).text}"
     yield from _doubt(report)
+    yield from _better_rows(report)
     if reason := runs_alone(report.setting):
         yield f"  one request at a time: {reason}"
     yield "  every launch program is proved: order, bytes, memory, no deadlock"
+
+
+def _slowest(plan: Plan) -> str:
+    """Of several replicas, a request alone has the latency of the slowest."""
+    return " in the slowest replica" if len(plan.replicas) > 1 else ""
+
+
+def _better_rows(report: PlanReport) -> Iterator[str]:
+    """The row that is better by the figures, if there is one, and the cheapest."""
+    plan, objective = report.plan, Objective.named(report.plan.objective)
+    doubted = report.decision.doubt
+    for goal in dict.fromkeys((objective, COST)):
+        best = min(plan.baselines, key=goal.value, default=None)
+        if best is None or not 0 < goal.value(best) < _NEARLY * goal.value(plan):
+            continue
+        if doubted and goal == objective and best.name in (doubted.split, doubted.rival):
+            continue
+        figures = {
+            FigureUnit.RATE: f"{_rate(best.period_ns)} {_counted(report)}/s",
+            FigureUnit.TIME: f"latency {format_time(best.latency_ns)}",
+            FigureUnit.USD: f"${best.usd_per_request * 1e6:.4f} per million {_counted(report)}",
+        }
+        change = goal.value(best) / goal.value(plan)
+        change = 1.0 / change if goal.unit is FigureUnit.RATE else change
+        rate = f", at {figures[FigureUnit.RATE]}" * (goal.unit is not FigureUnit.RATE)
+        yield (
+            f"  `{best.name}` has {goal.better} by the figures: {figures[goal.unit]} "
+            f"({change - 1.0:+.1%}){rate}"
+        )
 
 
 def _counted(report: PlanReport) -> str:
@@ -179,6 +208,8 @@ def _nearness(plan: Plan) -> str:
     """How far from the optimum the plan may be; a bound of 0 proves nothing."""
     if plan.bound <= 0 and (predicted_value(plan) or 0.0) > 0:
         return "not proven to be near the best"
+    if plan.gap >= _FAR:
+        return f"not proven to be near the best: the bound is {plan.gap:.0%} away"
     return f"proven within {plan.gap:.2%} of the best"
 
 
@@ -212,22 +243,27 @@ def _ends(plan: Plan, low: float, high: float) -> str:
 
 def _doubt(report: PlanReport) -> Iterator[str]:
     """Whether the gain of splitting exceeds the error bars, and what would settle it."""
-    doubted = report.decision.doubt
+    doubted, plan = report.decision.doubt, report.plan
     if doubted is None:
         return
     yield (
         f"  `{doubted.split}` against `{doubted.rival}`, which splits no request: "
-        f"{doubted.gain:+.1%}, {doubted.low:+.1%} to {doubted.high:+.1%} with the error bars; "
-        f"ahead in {doubted.wins:.0%} of the draws"
+        f"{change_words(doubted, Objective.named(plan.objective).unit)}; "
+        f"better in {doubted.wins:.0%} of the draws"
     )
-    if not doubted.is_sure:
-        taken = "taken as asked for" if report.plan.ended == Ending.GIVEN else "so it is not taken"
-        is_behind = doubted.standing is Standing.BEHIND
-        told = f"`{doubted.rival}` is ahead" if is_behind else "the error bars do not tell"
-        yield f"  {told}, {taken}"
+    told = "the error bars do not tell which is better"
+    if is_better := doubted.is_sure and doubted.gain > 0:
+        told = f"`{doubted.split}` is better"
+    elif doubted.standing is Standing.BEHIND:
+        told = f"`{doubted.rival}` is better"
+    taken = f"so `{plan.strategy}` is taken"
+    if plan.ended == Ending.GIVEN:
+        taken = f"`{plan.strategy}` is taken as asked for"
+    elif is_better and plan.strategy != doubted.split:
+        taken = "but it has no launch program that is proved"
+    yield f"  {told}, {taken}"
     if doubted.causes and doubted.wins < 1.0:
-        listed = ", ".join(f"{name} on {device}" for name, device in doubted.causes)
-        yield f"  it depends on {listed}: `tessc profile` would settle it"
+        yield f"  it depends on {causes_of(doubted)}: `tessc profile` would settle it"
 
 
 def _replicas(plan: Plan) -> Iterator[str]:
@@ -240,14 +276,14 @@ def _replicas(plan: Plan) -> Iterator[str]:
         span = "replica" if len(group) == 1 else f"{len(group)} replicas, each"
         yield f"  {span}{line}"
         for place, load in enumerate(loads):
-            yield f"    {_names([replica.lowered.devices[place] for replica in group])}: {load}"
+            yield f"    {names_of([replica.lowered.devices[place] for replica in group])}: {load}"
         for replica in group:
             yield from (f"    {line}" for line in hand_over_lines(plan, replica))
     rooms: dict[tuple[int, int], list[str]] = {}
     for card in plan.cards:
         rooms.setdefault((card.used_bytes, card.capacity_bytes), []).append(card.name)
     for (used, room), names in rooms.items():
-        yield f"  memory of {_names(names)}: {format_bytes(used)} of {format_bytes(room)}"
+        yield f"  memory of {names_of(names)}: {format_bytes(used)} of {format_bytes(room)}"
     for host, size in staged_bytes(plan.replicas, hosts_of(plan)).items():
         yield f"  memory of host {safe(host)} for transfers: {format_bytes(size)}"
 
@@ -269,9 +305,9 @@ def divided_lines(plan: Plan) -> Iterator[str]:
     if alike:
         yield f"steps in parts or with twins: {sum(alike.values())}"
     for (name, places), count in list(alike.items())[:_MOST_CLASSES]:
-        yield f"  {safe(name)}{f', {count} steps' if count > 1 else ''}: {places}"
+        yield f"  {safe(short_name(name))}{f', {count} steps' if count > 1 else ''}: {places}"
     if len(alike) > _MOST_CLASSES:
-        yield f"  and {len(alike) - _MOST_CLASSES} kinds more, in the plan file"
+        yield f"  and {amount(len(alike) - _MOST_CLASSES, 'kind')} more, in the plan file"
 
 
 def _replica_line(plan: Plan, replica: Replica) -> str:
@@ -307,16 +343,20 @@ def _classes(report: PlanReport, width: int | None) -> Iterator[str]:
         Column("what went where", Fit.CUT),
         Column("steps", right=True),
         *(Column(kind, right=True) for kind in kinds),
-        Column("ratio", right=True),
+        Column("fastest"),
         Column("on", Fit.WRAP),
     )
     machine = report.machine
     labels = {device.name: machine.cards[device.card].label for device in machine.devices}
-    rows = (_class_row(own, len(kinds), labels) for own in classes[:_MOST_CLASSES])
+    names = short_names(own.name for own in classes)
+    rows = (
+        (names[own.name], *_class_row(own, len(kinds), labels)) for own in classes[:_MOST_CLASSES]
+    )
     yield ""
     yield from table(columns, rows, width)
     if len(classes) > _MOST_CLASSES:
-        yield f"  and {len(classes) - _MOST_CLASSES} kinds of steps more"
+        more = amount(len(classes) - _MOST_CLASSES, "more kind of steps", "more kinds of steps")
+        yield f"  and {more}; `--json` has all, with their whole names"
 
 
 def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -324,16 +364,24 @@ def _class_row(kernel_class: KernelClass, kinds: int, labels: Mapping[str, str])
         "-" if ns is None else f"{format_time(ns)} within {bar:.0%}"
         for ns, bar in zip(kernel_class.ns[:kinds], kernel_class.bars, strict=False)
     ]
-    ratio, ends = "", kernel_class.ratio_bar
-    if ends is not None:
-        ratio = f"{kernel_class.ratio:.2f} ({ends[0]:.2f}-{ends[1]:.2f})"
     placed = dict(kernel_class.placed)
     if len(placed) > _MOST_PLACES:
         placed = Counter()
         for device, count in kernel_class.placed:
             placed[labels[device]] += count
     where = ", ".join(f"{device} {count}" for device, count in placed.items())
-    return (kernel_class.name, str(kernel_class.steps), *times, ratio, where)
+    return (str(kernel_class.steps), *times, faster_words(kernel_class), where)
+
+
+def faster_words(kernel_class: KernelClass) -> str:
+    """The kind of GPU on which steps are fastest, and how many times as fast as on the slowest."""
+    ratio, ends, kinds = kernel_class.ratio, kernel_class.ratio_bar, kernel_class.end_kinds
+    if ratio is None or ends is None or kinds is None:
+        return ""
+    slow, fast = kinds
+    of = f" as {slow}" if len(kernel_class.kinds) > 2 else ""
+    said = f"{fast} {ratio:.2f} times as fast{of}" if f"{ratio:.2f}" != "1.00" else "alike"
+    return f"{said} ({ends[0]:.2f}-{ends[1]:.2f})"
 
 
 def _excluded(report: PlanReport) -> Iterator[str]:
@@ -351,9 +399,10 @@ def _excluded(report: PlanReport) -> Iterator[str]:
     for (where, reason), names in list(refused.items())[:_MOST_REASONS]:
         listed = list(names)
         more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
-        yield f"  {', '.join(listed[:3])}{more} not on {where}: {reason}"
+        yield f"  {', '.join(map(short_name, listed[:3]))}{more} not on {where}: {reason}"
     if len(refused) > _MOST_REASONS:
-        yield f"  and {len(refused) - _MOST_REASONS} reasons more; `--explain STEP` has them"
+        more = amount(len(refused) - _MOST_REASONS, "more reason")
+        yield f"  and {more}; `--explain STEP` has them"
 
 
 # --- what limits it ----------------------------------------------------------------------------
@@ -379,7 +428,9 @@ def _losses(report: PlanReport) -> Iterator[str]:
     if losses is None or losses.reached >= _MOST_OF_IT or len(report.machine.devices) == 1:
         return
     yield ""
-    yield f"`{losses.name}` reaches {losses.reached:.0%} of what times alone allow; per request:"
+    of = "" if losses.name == report.plan.strategy else ", the best split,"
+    reached = f"reaches {losses.reached:.0%} of what times alone allow"
+    yield f"`{losses.name}`{of} {reached}; per {_counted(report)[:-1]}:"
     for number, (name, ns) in enumerate(losses.parts):
         yield f"  {'+' if number else ' '} {format_time(ns)}  {name}"
 
@@ -400,13 +451,13 @@ def _comparison(report: PlanReport, width: int | None) -> Iterator[str]:
     )
     yield ""
     bars = {**report.bars, mine.name: (plan.low, plan.high)}
-    yield from comparison_table(report, [mine, *plan.baselines], width, bars)
+    yield from comparison_table(report, [mine, *plan.baselines], width, bars, [mine])
     if report.alternatives:
         yield "in place of this machine:"
         bars = {row.name: (row.low, row.high) for row in report.alternatives}
         yield from comparison_table(report, report.alternatives, width, bars)
         against = [(row.name, row.against) for row in report.alternatives]
-        yield from standings(against, "this plan")
+        yield from standings(against, "this plan", Objective.named(plan.objective).unit)
     if report.frontier:
         yield "no plan found is better in one and no worse in the others:"
         yield from comparison_table(report, report.frontier, width, {})
@@ -417,10 +468,14 @@ def comparison_table(
     rows: Sequence[Baseline],
     width: int | None,
     bars: Mapping[str, tuple[float, float]],
+    lowered: Sequence[Baseline] = (),
 ) -> list[str]:
-    """Ways to serve requests, side by side, with the ends of the bars of the objective's figure."""
+    """Ways to serve requests, side by side, with the ends of the bars of the objective's figure.
+
+    Only ways that are lowered to launch programs have an exact size.
+    """
     counted = _counted(report)
-    numbers = right(f"{counted}/s", "alone", "at that rate", "usd per million", "memory")
+    numbers = right(f"{counted}/s", "alone", "loaded p50", "usd per million", "memory")
     ends = {name: _ends(report.plan, *bar) for name, bar in bars.items() if bar[1] > bar[0] > 0}
     shown = [Column("nine in ten", right=True)] if ends else []
     cells = [
@@ -430,7 +485,7 @@ def comparison_table(
             format_time(row.latency_ns),
             format_time(row.loaded_latency_ns),
             f"{row.usd_per_request * 1e6:.4f}",
-            format_bytes(row.memory_bytes),
+            f"{'about ' * (row not in lowered)}{format_bytes(row.memory_bytes)}",
             *([ends.get(row.name, "")] if ends else []),
         )
         for row in rows
@@ -439,11 +494,6 @@ def comparison_table(
 
 
 # --- numbers -----------------------------------------------------------------------------------
-
-
-def _names(names: Sequence[str]) -> str:
-    """All names if there are few, else the first and the last."""
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
 
 
 def explained(cost: Duration | Barred) -> str:

@@ -37,7 +37,8 @@ def simulation_text(
     spent: TimeByPlace | None = None,
 ) -> str:
     """The report, for a terminal of that width or for a file."""
-    lines = [_title(report), *table(_FIELDS, _figures(report), width)]
+    lines = [_title(report), f"answer: {simulation_answer(report)}"]
+    lines += table(_FIELDS, _figures(report), width)
     if report.served is not None:
         lines += ["", _served_title(report), *table(_FIELDS, _served(report), width)]
     if report.arrivals is not None:
@@ -75,10 +76,29 @@ def _title(report: SimulationReport) -> str:
     policy = f", policy {safe(report.policy)}" if report.policy else ""
     rules = "the CPU backend" if report.options.backend == "cpu" else "GPUs"
     return (
-        f"{safe(report.name)}, followed by the rules of {rules}: "
+        f"{safe(report.name)}, simulated by the rules of {rules}: "
         f"{amount(len(report.replicas), 'replica')}, {amount(slots, 'slot')}, "
         f"{amount(sequences, 'sequence')}{policy}"
     )
+
+
+def simulation_answer(report: SimulationReport) -> str:
+    """Whether the plan keeps up with what comes, or serves what it says."""
+    full = rate_of(report.full.period_ns)
+    if report.arrivals is not None and report.served is not None:
+        asked = asked_rate(report)
+        part = f"{asked / full:.1%} of what it can serve" if full and asked else ""
+        last = f"p99 of the response {format_time(percentiles(report.served.responses_ns)['p99'])}"
+        if not part:
+            return f"all requests come at once: {last}"
+        if asked > full:
+            return f"use more GPUs or send less: requests come at {part}, and wait ever longer"
+        return f"the plan keeps up: requests come at {part}; {last}"
+    rates = [claim for claim in report.claims() if claim.name == "rate"]
+    off = round(rates[0].off, 4) if rates else 0.0
+    than = f"{abs(off):.2%} {'more' if off > 0 else 'less'} than" if off else "as"
+    said = f", {than} the plan says" * bool(rates)
+    return f"{_figure('requests/s', full)} back to back{said}"
 
 
 def _figures(report: SimulationReport) -> list[tuple[str, str]]:
@@ -141,11 +161,11 @@ def _served(report: SimulationReport) -> list[tuple[str, str]]:
 
 
 def asked_rate(report: SimulationReport) -> float:
-    """The mean arrival rate of requests; 0 if all arrive at once."""
+    """The mean arrival rate of requests; 0 if all arrive at once. No more can be served."""
     if report.arrivals is None or len(report.arrivals.requests) < 2:
         return 0.0
     span = report.arrivals.span_ns / report.options.speed
-    return (len(report.arrivals.requests) - 1) * rate_of(span)
+    return len(report.arrivals.requests) * rate_of(span)
 
 
 def _waiting(report: SimulationReport) -> tuple[float, int]:

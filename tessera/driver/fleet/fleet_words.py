@@ -30,72 +30,85 @@ def verdict_of(
     chooser: UnitChooser,
     doubts: Mapping[str, Doubt] | None = None,
 ) -> list[str]:
-    """The answer in words; `doubts` has the bars of rivals against it, by name."""
+    """What to do, then why; `doubts` has the bars of rivals against the answer, by name."""
     if not chosen.units:
         return ["buy nothing: there is no demand"]
-    lines, offered = [], chooser.offered
-    taken = chosen.gpus(len(offered.kinds))
-    used = [kind for kind, n in zip(offered.kinds, taken, strict=True) if n]
-    if all(kind.have for kind in used):
-        lines.append("buy nothing: what is there suffices")
-    if len(used) == 1 and len(offered.kinds) > 1:
-        lines.append(f"use only the {used[0].label}{_open_to(rivals, taken, doubts or {})}")
+    doubts = doubts or {}
+    lines = [f"{_take(chosen, chooser)}, {_use(chosen)}"]
     plain = rivals[0]
-    what = "costs less" if chooser.demand is not None else "serves more"
-    if not chosen.splits:
-        lines.append("do not split: every GPU that is used serves requests by itself")
-    elif plain.units:
-        gain = chooser.gain(chosen, plain)
-        bar = _turned((doubts or {}).get(plain.name))
-        lines.append(f"{_split_words(chosen)}: it {what} by {gain:.1%}{bar} than data parallel")
-    else:
+    if chosen.splits and plain.units:
+        lines.append(_against(chosen, plain, chooser, doubts))
+    elif chosen.splits:
+        lines.append(str(plain.why))
         coarse = [row for row in rivals if row.units and row.name in _COARSE]
         best = max(coarse, key=lambda row: chooser.gain(row, chosen), default=plain)
-        gain = chooser.gain(chosen, best) if best.units else 0.0
-        bar = _turned((doubts or {}).get(best.name))
-        more = f", and it {what} by {gain:.1%}{bar} than `{best.name}`" if gain > NOISE else ""
-        lines.append(f"{_split_words(chosen)}: {plain.why}{more}")
+        if best.units and chooser.gain(chosen, best) > NOISE:
+            lines.append(_against(chosen, best, chooser, doubts))
+    lines += _open_to(rivals, chosen.gpus(len(chooser.offered.kinds)), doubts)
     best = max(rivals, key=lambda row: chooser.gain(row, chosen) if row.units else -inf)
     gain = chooser.gain(best, chosen) if best.units else 0.0
     if 0 < gain < NOISE + best.doubt and best.splits:
-        lines.append(
-            f"`{best.name}` {what} by {gain:.1%} by the figures, which is within the error of the "
-            "times: this mix is as good and simpler"
-        )
+        what = "costs" if chooser.demand is not None else "serves"
+        more = "less" if chooser.demand is not None else "more"
+        told = doubts.get(best.name)
+        why = " by the figures, which is within the error of the times: the answer is as good and"
+        if told is not None and told.standing is Standing.AHEAD:
+            least = f"less than {NOISE + best.doubt:.0%}"
+            why = f", also with the error bars, but {least}: the answer is"
+        lines.append(f"`{best.name}` {what} {gain:.1%} {more}{why} simpler")
     return lines
+
+
+def _take(chosen: FleetChoice, chooser: UnitChooser) -> str:
+    """Which GPUs, and whether they have to be rented."""
+    kinds = chooser.offered.kinds
+    used = [(k, n) for k, n in zip(kinds, chosen.gpus(len(kinds)), strict=True) if n]
+    gpus = " and ".join(f"{n} {kind.label}" for kind, n in used)
+    only = "only " if len(used) == 1 and len(kinds) > 1 else ""
+    if all(kind.have for kind, _ in used):
+        are = "is" if sum(n for _, n in used) == 1 else "are"
+        return f"buy nothing: use {only}{gpus}, which {are} there"
+    return f"{'use' if chooser.demand is None else 'rent'} {only}{gpus}"
+
+
+def _use(chosen: FleetChoice) -> str:
+    if not chosen.splits:
+        return "and do not split: every GPU serves requests by itself"
+    if not chosen.hands_over:
+        return "and split the model over them, in the units below"
+    if EngineRole.SHARES in {c.way.role for c, _ in chosen.units}:
+        return "and give them separate shares of prompts and answers"
+    return "and read prompts and make answers on GPUs of their own"
+
+
+def _against(
+    chosen: FleetChoice, row: FleetChoice, chooser: UnitChooser, doubts: Mapping[str, Doubt]
+) -> str:
+    """What the answer serves more than another mix, or how much less it costs."""
+    gain, bar = chooser.gain(chosen, row), ""
+    has_demand = chooser.demand is not None
+    if (doubt := doubts.get(row.name)) is not None:
+        # The doubt is how many times as good the other mix is: a cost changes by the same part.
+        ends = doubt.low, doubt.high
+        low, high = ends if has_demand else (1 / (1 + end) - 1 for end in reversed(ends))
+        bar = f", {low:+.1%} to {high:+.1%} with the error bars"
+        bar += ": the bars do not tell which is better" * (doubt.standing is Standing.OPEN)
+    figure = f"cost {-gain:+.1%}" if has_demand else f"requests/s {gain:+.1%}"
+    return f"{figure} against `{row.name}`{bar}"
 
 
 def _open_to(
     rivals: Sequence[FleetChoice], taken: Sequence[int], doubts: Mapping[str, Doubt]
-) -> str:
+) -> list[str]:
     """The mixes with other kinds of GPUs of which the bars do not tell whether they are better."""
     names = [
-        f"`{row.name}` ({doubt.low:+.1%} to {doubt.high:+.1%})"
+        f"`{row.name}`"
         for row in rivals
         if (doubt := doubts.get(row.name)) is not None and doubt.standing is Standing.OPEN
         if any(n and not taken[k] for k, n in enumerate(row.gpus(len(taken))))
     ]
-    if not names:
-        return ""
-    return f" by the figures; the error bars do not tell whether better: {', '.join(names)}"
-
-
-def _turned(against: Doubt | None) -> str:
-    """The bar of the answer's gain over a rival, from that of the rival over the answer."""
-    if against is None:
-        return ""
-    low, high = (1 / (1 + end) - 1 for end in (against.high, against.low))
-    said = ", so the bars do not tell" if against.standing is Standing.OPEN else ""
-    return f" ({low:+.1%} to {high:+.1%} with the error bars{said})"
-
-
-def _split_words(chosen: FleetChoice) -> str:
-    if not chosen.hands_over:
-        return "split"
-    roles = {c.way.role for c, _ in chosen.units}
-    if EngineRole.SHARES in roles:
-        return "give GPUs separate shares of prompts and answers"
-    return "read prompts and make answers on GPUs of their own"
+    said = f"the bars do not tell whether these, with other GPUs, are better: {', '.join(names)}"
+    return [said] if names else []
 
 
 def notes_of(

@@ -102,13 +102,17 @@ def unmeasured(
         return []
     sheet = any(cost.source is CostSource.SHEET for _, cost in guessed)
     origin = "data sheets" if sheet else "a calibrated model"
-    notes = [f"{len(guessed)} of {len(estimated)} come from {origin}; each has its error bar"]
+    whole = sum(cost.ns for _, cost in estimated)
+    part = sum(cost.ns for _, cost in guessed) / whole if whole else 1.0
+    counts = f"{len(guessed)} of {len(estimated)} durations, {part:.0%} of the time,"
+    notes = [f"{counts} come from {origin}; each has its error bar"]
     if profiles:
         names = list(dict.fromkeys(f"#{step.step} {step.name}" for step, _ in guessed))
         notes.append(f"not in the profiles: {', '.join(names[:4])}{', ...' * (len(names) > 4)}")
     if more := missing_tables(machine):
         notes.append(more)
-    headline = f"durations come from {origin}, not from measurements"
+    some = "some " * (len(guessed) < len(estimated))
+    headline = f"{some}durations come from {origin}, not from measurements"
     return [warning("TSR3014", headline, notes=tuple(notes))]
 
 

@@ -205,7 +205,7 @@ def promise(
     period = max((simulation.period_ns, *shared))
     latency = trial.alone(replicas)
     slots_ns = max(
-        (latency if candidate.roles is None else trial.alone((own,))) * own.share / own.slots
+        (latency if len(replicas) == 1 else trial.alone((own,))) * own.share / own.slots
         for own in replicas
     )
     limits = _limits(candidate, attempt, replicas, slots_ns)

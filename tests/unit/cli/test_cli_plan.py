@@ -98,7 +98,7 @@ def test_machine_file(tmp_path: Path) -> None:
     target = str(tmp_path / "p.tsp")
     outcome = tessc("plan", str(MLP), "--machine", str(machine), "-o", target)
     assert outcome.code == 0, outcome.err
-    assert "plan: single:l40s-0" in outcome.text
+    assert "plan: run every request on l40s-0" in outcome.text
 
 
 def test_the_integer_program() -> None:

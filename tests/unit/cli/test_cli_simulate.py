@@ -52,7 +52,7 @@ def test_what_is_printed(folder: Path) -> None:
     outcome = tessc("simulate", "plan.tsp")
     assert (outcome.code, outcome.err) == (0, "")
     shown = outcome.text
-    assert "plan.tsp, followed by the rules of GPUs: 1 replica" in shown
+    assert "plan.tsp, simulated by the rules of GPUs: 1 replica" in shown
     assert re.search(r"^  throughput +[\d.]+ requests/s, back to back$", shown, re.MULTILINE)
     assert re.search(r"^  latency +[\d.]+ us alone; loaded p50 .* p90 .* p99 .*$", shown, re.M)
     # The plan was ranked by the same simulation.
@@ -188,7 +188,7 @@ def test_what_is_no_plan(folder: Path, text: str, name: str) -> None:
 
 
 def test_standard_input(folder: Path, text: str) -> None:
-    assert "<stdin>, followed" in tessc("simulate", "-", stdin=text.encode()).text
+    assert "<stdin>, simulated" in tessc("simulate", "-", stdin=text.encode()).text
     shown = tessc("simulate", "plan.tsp", "--arrivals", "-", stdin=REQUESTS.encode()).text
     assert "30 requests of <stdin> (azure)" in shown
     outcome = tessc("simulate", "-", "--arrivals", "-", stdin=text.encode())
