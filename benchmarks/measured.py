@@ -380,7 +380,7 @@ def top() -> list[str]:
 
 HEAD = """# Measured
 
-Every figure here comes from a file that a script of `benchmarks/` wrote, with the machine it ran on. `python -m benchmarks.measured` makes this page; a test compares it with the files. The [README of the benchmarks](../benchmarks/README.md) lists all scripts and all files, and what was never tried on real hardware is under [known limits](developer/known-limits.md).
+Every figure here comes from a file that a script of `benchmarks/` wrote, with the machine it ran on. `python -m benchmarks.measured` makes this page; a test compares it with the files. The [README of the benchmarks](../benchmarks/README.md) lists all scripts and all files, and [how far to trust the figures](concepts/accuracy.md) says what they mean for a plan.
 """  # noqa: E501
 
 

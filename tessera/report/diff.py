@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.objectives import FigureUnit, Objective
+from tessera.report.advice import TRUST
 from tessera.report.diagnostics import safe
 from tessera.report.kernel_names import short_name
 from tessera.report.table import Column, Fit, amount, fitted, right, table
@@ -110,6 +111,7 @@ def _blocks(found: PlanDiff, width: int | None) -> Iterator[str]:
             shown = table(PAIRS, map(pair_row, pairs[:_MOST_ROWS]), width)
             yield from _cut(shown, len(pairs))
     yield from (f"note: {note}" for note in found.notes)
+    yield TRUST
 
 
 def _causes_block(found: PlanDiff, width: int | None) -> Iterator[str]:

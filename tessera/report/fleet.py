@@ -13,6 +13,7 @@ from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.driver.fleet.ways import UnitWay
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.objectives import FigureUnit
+from tessera.report.advice import TRUST
 from tessera.report.fleet_start import start_json, start_lines
 from tessera.report.standings import standings
 from tessera.report.table import Column, Fit, fitted, right, table
@@ -67,7 +68,7 @@ def fleet_text(
         lines += [fitted(line, width) for line in standings(beside, "the answer", unit)]
     if emitted is not None:
         lines += ["", *start_lines(emitted, folder)]
-    lines += ["", *(fitted(f"- {note}", width) for note in report.notes)]
+    lines += ["", *(fitted(f"- {note}", width) for note in (*report.notes, TRUST))]
     return "\n".join(lines) + "\n"
 
 

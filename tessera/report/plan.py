@@ -37,7 +37,7 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.planning.promise.doubt import Standing
-from tessera.report.advice import advice, names_of
+from tessera.report.advice import TRUST, advice, names_of
 from tessera.report.diagnostics import safe
 from tessera.report.kernel_names import short_name, short_names
 from tessera.report.role_words import hand_over_lines, role_words
@@ -77,6 +77,7 @@ def plan_text(report: PlanReport, output: str, width: int | None = None) -> str:
 
 
 def _written(report: PlanReport, output: str) -> Iterator[str]:
+    yield TRUST
     yield f"wrote {safe(output)}"
     here = os.path.realpath(os.path.dirname(output) or ".")
     for trace in report.setting.traces:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from tessera.driver.waiting import TimeByPlace
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.plan_digest import plan_digest
+from tessera.report.advice import TRUST
 from tessera.report.diagnostics import safe
 from tessera.report.spent import shares_text, time_json
 from tessera.report.table import Column, Fit, amount, fitted, right, table
@@ -66,7 +67,7 @@ def simulation_text(
     if spent is not None:
         shares = [(name, shares_text(own)) for name, (own, _) in spent.items()]
         lines += ["time of devices in the timeline:", *table(_FIELDS, shares, width)]
-    lines += [f"wrote {safe(path)}" for path in written]
+    lines += [TRUST, *(f"wrote {safe(path)}" for path in written)]
     return fitted("\n".join(lines) + "\n", width)
 
 

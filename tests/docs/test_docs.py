@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tessera
-from benchmarks import measured
+from benchmarks import accuracy, measured
 from benchmarks.gain import picture
 from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 from tests.helpers import reference
@@ -61,6 +61,7 @@ def test_every_page_is_in_the_index() -> None:
         ("reference/codes.md", reference.codes_page),
         ("reference/operators.md", reference.operators_page),
         ("measured.md", measured.page),
+        ("concepts/accuracy.md", accuracy.page),
         ("images/forms.svg", picture.picture),
     ],
 )
