@@ -57,7 +57,7 @@ Every rate, latency and cost of a plan is simulated from the times of its steps.
 
 ## Which times are measured
 
-`durations:` in the report of a plan counts the times by source, and `tessc plan --explain k3` shows those of one step. From the best to the worst:
+`durations:` in the report of a plan counts the times by source, and `tessc plan trace.ptx --gpus a100,l40s --explain k3` shows those of one step. From the best to the worst:
 
 | source | measured | how far off |
 |---|---|---|

@@ -13,9 +13,6 @@ from tessera.planning.promise.doubt import Doubt, Standing
 from tessera.report.diagnostics import safe
 from tessera.report.role_words import role_words
 
-TRUST = "how far to trust these figures: docs/concepts/accuracy.md"
-"""The end of every report with predicted figures."""
-
 
 def advice(plan: Plan, doubt: Doubt | None = None) -> str:
     """What each GPU serves, and whether that is a result or what was asked for."""

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from tessera.driver.diff_plans import Cause, FigurePair, MovedSteps, PlanDiff, Retimed
 from tessera.frontend.machine.quantities import format_bytes, format_time
 from tessera.ir.objectives import FigureUnit, Objective
-from tessera.report.advice import TRUST
 from tessera.report.diagnostics import safe
 from tessera.report.kernel_names import short_name
-from tessera.report.table import Column, Fit, amount, fitted, right, table
+from tessera.report.table import TRUST, Column, Fit, amount, fitted, right, table
 
 SCHEMA = "tessera-diff/1"
 _MOST_ROWS = 12

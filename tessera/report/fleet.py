@@ -13,10 +13,9 @@ from tessera.driver.fleet.make_fleet import FleetReport
 from tessera.driver.fleet.ways import UnitWay
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.objectives import FigureUnit
-from tessera.report.advice import TRUST
 from tessera.report.fleet_start import start_json, start_lines
 from tessera.report.standings import standings
-from tessera.report.table import Column, Fit, fitted, right, table
+from tessera.report.table import TRUST, Column, Fit, fitted, right, table
 
 SCHEMA = "tessera-fleet/1"
 

@@ -37,12 +37,12 @@ from tessera.planning.attempts import runs_alone
 from tessera.planning.explain import Elsewhere, StepReason, explain_step
 from tessera.planning.insight import KernelClass, kernel_classes
 from tessera.planning.promise.doubt import Standing
-from tessera.report.advice import TRUST, advice, names_of
+from tessera.report.advice import advice, names_of
 from tessera.report.diagnostics import safe
 from tessera.report.kernel_names import short_name, short_names
 from tessera.report.role_words import hand_over_lines, role_words
 from tessera.report.standings import causes_of, change_words, standings
-from tessera.report.table import Column, Fit, amount, fitted, right, table
+from tessera.report.table import TRUST, Column, Fit, amount, fitted, right, table
 from tessera.wording import Wording
 
 _MOST_CLASSES = 12

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from tessera.driver.waiting import TimeByPlace
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.plan.plan_digest import plan_digest
-from tessera.report.advice import TRUST
 from tessera.report.diagnostics import safe
 from tessera.report.spent import shares_text, time_json
-from tessera.report.table import Column, Fit, amount, fitted, right, table
+from tessera.report.table import TRUST, Column, Fit, amount, fitted, right, table
 from tessera.simulation.report import (
     Claim,
     SimulationReport,

@@ -19,6 +19,8 @@ from enum import Enum
 
 from tessera.report.diagnostics import columns_of, safe
 
+TRUST = "how far to trust these figures: docs/concepts/accuracy.md"
+"""The end of every report with predicted figures."""
 _ELLIPSIS = "..."
 _LEAST_WIDTH = 20  # a narrower terminal is not worth fitting
 _LEAST_TEXT = 12  # least columns of a text that is wrapped or cut

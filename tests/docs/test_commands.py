@@ -15,20 +15,34 @@ from typing import Any
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from tests.docs import pages
+from tests.helpers.command import tessc
 from tests.helpers.reference import cli
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
 EXAMPLES = pages.ROOT / "examples" / "traces"
 FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FILE")
-PLANS = ("plan.tsp", "PLAN")
+PLANS = ("plan.tsp", "PLAN", "text.tsp")
+TEXTS = {"prefill.ptx": "llama_steps_prefill.ptx", "decode.ptx": "llama_steps_decode.ptx"}
 # These measure or capture on a GPU, or read what such a command wrote; a self-test takes minutes.
-NEEDS_GPU = re.compile(r"tessc (trace|profile|selftest)\b|--profile\b")
-# A reader's own file of arrivals.
-NOT_THERE = re.compile(r"--arrivals [\w.]+\.(csv|jsonl)(\.gz)?")
+NEEDS_GPU = re.compile(r"tessc (trace|profile|selftest)\b|--profile\b|--backend cuda|selftest.json")
+# A reader's own file of arrivals, model or Ray cluster.
+NOT_THERE = re.compile(
+    r"--arrivals [\w.]+\.(csv|jsonl)(\.gz)?|hf:|decode-b\d+.ptx,|--address|tessc cluster"
+)
+# A server goes on until it is ended; hosts are processes, of which one command is run.
+GOES_ON = re.compile(r"tessc serve\b|tessc doctor --hosts|--hosts hosts.toml$")
+HOSTS = """
+[[host]]
+name = "left"
+devices = ["a100-0"]
+
+[[host]]
+name = "right"
+devices = ["l40s-0"]
+"""
 # Shown with its output, which the text around it is about; `tests/golden/verdicts` runs such.
 REFUSED = {"tessc check edited.tsp"}
 STARTS = re.compile(r"(?:\w+=\S+ )*(tessc|python|make|pytest|\.venv/bin/python) ")
@@ -53,7 +67,8 @@ def commands() -> list[str]:
 def parsed(text: str) -> tuple[Any, list[str]]:
     """A command of `tessc`, and its arguments; a redirection is left out."""
     words = shlex.split(text)
-    words = words[: next((n for n, word in enumerate(words) if word in (">", "|")), len(words))]
+    ends = (n for n, word in enumerate(words) if word in (">", "2>", "|"))
+    words = words[: next(ends, len(words))]
     if words[1].startswith("-"):
         return cli.cli, words[1:]
     command, rest = cli.cli.commands[words[1]], words[2:]
@@ -79,23 +94,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the docs speak of."""
     made = tmp_path_factory.mktemp("docs")
     for name in FILES:
-        shutil.copy(EXAMPLES / "mlp.ptx", made / name)
+        shutil.copy(EXAMPLES / TEXTS.get(name, "mlp.ptx"), made / name)
+    shutil.copy(EXAMPLES / "llama_steps.npz", made)
+    (made / "hosts.toml").write_text(HOSTS)
     options = ["--gpus", "a100,l40s", "--strategy", "kernel", "-o", str(made / "plan.tsp")]
-    done = CliRunner().invoke(cli.cli, ["plan", str(made / "trace.ptx"), *options])
-    assert done.exit_code == 0, done.output
+    done = tessc("plan", str(made / "trace.ptx"), *options)
+    assert done.code == 0, done.err
     shutil.copy(made / "plan.tsp", made / "PLAN")
+    steps = [f"{made / 'prefill.ptx'}:1", f"{made / 'decode.ptx'}:64", "--sequences", "2"]
+    done = tessc("plan", *steps, "--gpus", "a100,l40s", "-o", str(made / "text.tsp"))
+    assert done.code == 0, done.err
     (made / "examples").symlink_to(pages.ROOT / "examples")
     return made
 
 
 def runs(text: str) -> bool:
     """Whether a command has all that it needs: the short form `tessc plan` is a name only."""
-    if NEEDS_GPU.search(text) or NOT_THERE.search(text) or text in REFUSED or "FOLDER" in text:
+    if any(kind.search(text) for kind in (NEEDS_GPU, NOT_THERE, GOES_ON)):
+        return False
+    if text in REFUSED or re.search(r"\b(FOLDER|NAME)\b", text):
         return False
     command, words = parsed(text)
     given = [word for word in words if not word.startswith("-")]
     needed = [each for each in command.params if each.param_type_name == "argument"]
-    is_named = not needed or any(word.split(":")[0] in (*FILES, *PLANS) for word in given)
+    is_named = not needed or any(
+        word.split(":")[0] in (*FILES, *PLANS) or (pages.ROOT / word.split(":")[0]).is_file()
+        for word in given
+    )
     return bool(is_named and words) or text in ("tessc gpus", "tessc doctor")
 
 
@@ -104,10 +129,32 @@ def test_command_runs(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(folder)
     _, words = parsed(text)
     name = [] if text.split()[1].startswith("-") else [text.split()[1]]
-    if name == ["plan"] and "-o" not in words:
-        words = [*words, "-o", "made.tsp"]
-    done = CliRunner().invoke(cli.cli, [*name, *words])
-    assert done.exit_code == 0, f"{text}\n{done.output}"
+    if name == ["plan"]:  # other commands read the plans that are there
+        made = f"made{TESSC.index(text)}.tsp"
+        words = [made if word in PLANS else word for word in words]
+        words += ["-o", made] * ("-o" not in words)
+    done = tessc(*name, *words)
+    assert done.code == 0, f"{text}\n{done.err}"
+
+
+README = pages.read(pages.ROOT / "README.md")
+READERS = re.findall(r"^\*\*(I [^*]+)\*\* (.+)$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("reader", "path"), READERS)
+def test_a_reader_has_three_pages_with_commands_that_run(reader: str, path: str) -> None:
+    """Of each page on the way, at least a command or a block of Python runs here."""
+    links = re.findall(r"\((docs/[\w/.-]+)\)", path)
+    assert 1 <= len(links) <= 3
+    for page in ("README.md", *links):
+        text = path if page == "README.md" else pages.read(pages.ROOT / page)
+        own = [command for command in TESSC if f"`{command}`" in text or f"\n{command}" in text]
+        own += [command for command in TESSC if f"$ {command}" in text]
+        assert page in CODE or any(map(runs, own)), f"{reader}: {page}"
+
+
+def test_there_are_four_readers() -> None:
+    assert len(READERS) == 4
 
 
 def test_enough_commands_run() -> None:
