@@ -1,9 +1,10 @@
 """What would the tests notice? One change at a time in the code that soundness depends on.
 
 `draw -o DRAWN` takes a sample of changes, as many from each package; `run DRAWN -o RESULTS` tries
-them; `show RESULTS` counts them. `run` first notes which statements each test comes to, then forks
-for each change: the child puts the changed code into the loaded function and runs the tests that
-come there, first those that noticed other changes near it, then the quickest of each file in turn.
+them; `show RESULTS` counts them, with what was found out about survivors by reading
+(`tests/data/sabotage/survivors.txt`). `run` first notes which statements each test comes to, then
+forks for each change: the child puts the changed code into the loaded function and runs the tests
+that come there, first those that noticed other changes near it, then the quickest of each file.
 A result is written as soon as it is there, and a second `run` goes on where the first ended. A few
 are tried without the change first, to see that nothing but it makes a test fail. Not mutmut or
 cosmic-ray: neither can choose tests by line, drop a widening, or try changes side by side in one
@@ -62,6 +63,8 @@ TESTS = (
 BUDGET = 40  # seconds of processor time that a change gets, unless `--budget` says otherwise
 CONTROL = 20  # one in so many is tried without its change, which no test may notice
 GONE, BROKEN = 9, 10
+REASONS = ROOT / "tests/data/sabotage/survivors.txt"
+VERDICTS = ("killed", "equivalent", "wider", "alive")
 
 _OPPOSITE = {
     "Lt": ("LtE", "GtE"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "LtE"), "GtE": ("Gt", "Lt"),
@@ -461,19 +464,39 @@ def draw(count: int, seed: int) -> list[Mutant]:
     return drawn[:count]
 
 
+def reasons() -> dict[tuple[str, ...], tuple[str, str]]:
+    """What was found out about survivors by reading, by file, function, change and line: the
+    verdict (`equivalent`, `wider`, `alive`) and why."""
+    known, verdict, why = {}, "", ""
+    for line in REASONS.read_text("utf-8").splitlines():
+        if line.startswith("    "):
+            place, how, text = line.strip().split(" | ", 2)
+            path, function = place.split(" ")
+            known[path, function, how, text] = verdict, why
+        elif line and not line.startswith("#"):
+            verdict, _, why = line.partition(": ")
+    return known
+
+
 def show(rows: list[Mutant]) -> None:
-    """Prints the share of changes that the tests notice, by package, and those they do not."""
+    """Prints how many changes the tests notice, by package, and those that count as not noticed."""
+    known = reasons()
     rows = [row for row in rows if row["result"] != "gone"]
+    for row in rows:
+        if row["result"] == "survived":
+            name = (row["path"], row["function"], row["how"], row["text"])
+            row["result"], row["why"] = known.get(name, ("alive", "not read"))
     for package in [*PACKAGES, None]:
         counts = Counter(r["result"] for r in rows if package in (r["package"], None))
-        total = counts.total()
-        if total:
-            share = counts["killed"] / total
-            print(f"{package or 'all':16}{counts['killed']:5} of {total:5} killed {share:7.1%}")
+        if total := counts.total():
+            each = "".join(f"{counts[name]:5} {name}" for name in VERDICTS)
+            share = (counts["killed"] + counts["equivalent"]) / total
+            print(f"{package or 'all':16}{total:5}:{each}; killed or equivalent {share:6.1%}")
     for row in sorted(rows, key=lambda row: (row["path"], row["lines"])):
-        if row["result"] == "survived":
+        if row["result"] in ("wider", "alive"):
             place = f"{row['path'].removeprefix('tessera/')}:{row['lines'][0]}"
-            print(f"{place} {row['function']}: {row['how']} ({row['tests']} tests): {row['text']}")
+            print(f"{row['result']}: {place} {row['function']}: {row['how']}: {row['text']}")
+            print(f"    {row['why']}")
 
 
 def main() -> None:

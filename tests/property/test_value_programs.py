@@ -18,6 +18,7 @@ from tessera.ir.opcodes import type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.footprint.local import any_of_type
 from tessera.passes.footprint.steps import StepRunner
+from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import lane_function, source_bits
 from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.masks import ALL
@@ -279,6 +280,31 @@ class Program:
             )
         self.add(result, bits, f"{text} {', '.join(name for _, _, name in sources)}")
 
+    def twins(self) -> None:
+        """The same instruction on the same number, in 32 and in 64 bits."""
+        sign = self.draw.choice("us")
+        name = self.draw.choice(("and", "min", "max"))
+        places = [n for n, (_, bits) in enumerate(self.values) if bits == 32]
+        place, number = self.draw.choice(places or [0]), number_near(self.draw, 31)
+        if not places:
+            return
+        for text in (f"cvt.{sign}64.{sign}32", f"{name}.{{}}32", f"{name}.{{}}64"):
+            bits = 32 if text.endswith("32") and name in text else 64
+            text = text.format("b" if name == "and" else sign)
+            own = place if "cvt" in text or bits == 32 else len(self.values) - 2
+            values = [self.values[own][0]]
+            given = [[run.registers[own]] for run in self.runs]
+            if "cvt" not in text:
+                values.append(lanes.scalar(number))
+                given = [[*row, [number] * THREADS] for row in given]
+            result = self.runner.run(text, values, bits)
+            for run, row in zip(self.runs, given, strict=True):
+                numbers = [[numbers[t] for numbers in row] for t in range(THREADS)]
+                run.registers.append(
+                    [None if None in each else plain_result(text, each) for each in numbers]
+                )
+            self.add(result, bits, f"{text} r{own}")
+
     def side(self) -> None:
         """Goes into a side of a branch: what its predicate tells is assumed, then forgotten."""
         places = [
@@ -313,7 +339,8 @@ class Program:
         for _ in range(2):
             self.load()
         for _ in range(self.draw.randrange(4, 14)):
-            self.side() if self.draw.random() < 0.2 else self.step()
+            kind = self.draw.random()
+            self.side() if kind < 0.2 else self.twins() if kind < 0.3 else self.step()
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -160,6 +160,25 @@ def test_records_that_are_not_the_program(division: Division) -> None:
     assert "TSR4018" in found(check_plan(plan, [divided], [graph]))
 
 
+def test_parts_that_leave_the_first_ctas_out() -> None:
+    plan, divided, graph = parts_of_plain()
+    cut = replace(CUT.cuts[0], edges=(1, 3, 8))
+    plan = replace(plan, traces=(replace(plan.traces[0], division=Division((cut,))),))
+    steps = (ctas(1, 2)(divided.steps[0]), *divided.steps[1:])
+    assert "TSR4018" in found(check_plan(plan, [replace(divided, steps=steps)], [graph]))
+
+
+@pytest.mark.parametrize("name", ["buffers", "modules"])
+def test_a_divided_program_of_other_parts(name: str) -> None:
+    plan, divided, graph = parts_of_plain()
+    first, *others = getattr(divided, name)
+    other = {name: (replace(first, name="other"), *others)}
+    expected = f"TSR4018 the divided program has other {name}"
+    assert expected in found(check_plan(plan, [replace(divided, **other)], [graph]))
+    same = {name: (replace(first), *others)}
+    assert found(check_plan(plan, [replace(divided, **same)], [graph])) == ""
+
+
 def test_a_call_with_other_operands() -> None:
     cut = Cut(step=0, axis="columns", edges=(0, 4, 16))
     plan, divided, graph = divided_plan(program_of(PRODUCT), Division((cut,)), "ab")

@@ -935,3 +935,29 @@ def test_the_judge_shares_no_code_with_what_it_judges() -> None:
             for name in names:
                 allowed = ("tessera.ir.", "tessera.diagnostics", "tessera.passes.checker")
                 assert not name.startswith("tessera") or name.startswith(allowed), (path, name)
+
+
+def test_an_output_that_is_sent_too_early() -> None:
+    trace = build([("y", 64, Role.OUTPUT)], [[("y", "must", ALL)], [("y", "must", ALL)]])
+    text = """
+    transfer 0 y a host 0:64
+    place y a 0
+    a compute: run 0; record 1; run 1; record 2
+    a out: await 2; send 0
+    """
+    assert judge([trace], lowered([trace[0]], text), "aa") == ()
+    early = text.replace("record 1; run 1", "record 1; await 3; run 1")
+    early = early.replace("await 2; send 0", "await 1; send 0; record 3")
+    found = judge([trace], lowered([trace[0]], early), "aa")
+    assert codes(found) == ["TSR4007"]
+    assert "that are not the result" in said(found)
+
+
+def test_a_weight_of_which_a_part_is_missing() -> None:
+    replica = lowered([CHAIN[0]], CHAIN_TEXT)
+    weight = next(place for place in replica.places if place.kind is AreaKind.WEIGHTS)
+    for first, end in ((0, 63), (1, None), (0, 64)):
+        part = replace(weight, first=first, end=end)
+        places = tuple(part if place is weight else place for place in replica.places)
+        found = judge([CHAIN], replace(replica, places=places), "ab")
+        assert ("TSR4009" in codes(found)) == ((first, end) != (0, 64))
