@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +23,8 @@ from tessera.driver.serve.generation import Generation
 from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.sampling import NO_CHANCES, TokenChances
 from tessera.driver.serve.text import GrowingText
+
+_log = logging.getLogger("tessera.serve")
 
 
 @dataclass(slots=True)
@@ -152,6 +155,7 @@ class Reply:
         words, fault = answer.fault_words(), answer.fault
         if fault is not None and fault.diagnostics[0].code == "TSR5064":
             return BadRequest(words)
+        _log.error("request %s: %s", self._request, words)
         return BadRequest(f"{words} (request {self._request})", code=ErrorCode.SERVER_ERROR)
 
     # --- values -----------------------------------------------------------------------------------

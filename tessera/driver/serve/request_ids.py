@@ -11,7 +11,8 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from tessera.driver.serve.connections import Application, Message, Receive, Send
@@ -48,3 +49,18 @@ def request_ids(application: Application, *, logs: bool) -> Application:
                 _log.info("%s %s %d %.3f s", number, asked, status, took_s)
 
     return identified
+
+
+@contextmanager
+def request_log(*, logs: bool) -> Iterator[None]:
+    """Write the lines of requests to standard error inside this context, if they are wanted."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    if logs:
+        _log.addHandler(handler)
+        _log.setLevel(logging.INFO)
+        _log.propagate = False
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tessera.driver.serve.connections import Connections, PacedSocket, most_connections
 from tessera.driver.serve.counted_log import counted_logs
-from tessera.driver.serve.request_ids import request_ids
+from tessera.driver.serve.request_ids import request_ids, request_log
 from tessera.driver.serve.server import CompletionServer, ServerOptions
 from tessera.driver.serve.text import not_served
 
@@ -112,7 +112,7 @@ def run_server(server: CompletionServer, listening: socket.socket) -> None:
     watch = threading.Thread(target=leave_stuck, args=(running, server, over), daemon=True)
     watch.start()
     try:
-        with counted_logs():
+        with counted_logs(), request_log(logs=server.options.logs):
             running.run(sockets=[listening])
     finally:
         over.set()
