@@ -103,8 +103,8 @@ class GrammarConstraint:
         return bool(self._matcher.is_stopped())
 
     def _problem(self) -> TesseraError:
-        said = self._matcher.get_error() or "no token can follow what has been generated"
-        return TesseraError.of("TSR5064", f"`response_format`: {_first_line(said)}")
+        said = _first_line(self._matcher.get_error() or "no token can follow")
+        return TesseraError.of("TSR5064", f"`{_FIELD}` cannot be followed any further: {said}")
 
 
 class _TokenBytes:

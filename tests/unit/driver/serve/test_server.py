@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -34,7 +36,7 @@ from tests.helpers.toy_runtime import CONTEXT, POISON, answer
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from tests.helpers.toy_site import KEY, Letters, Site, toy_site
+from tests.helpers.toy_site import KEY, Letters, Site, serving, toy_site
 
 
 @pytest.fixture(scope="module")
@@ -308,6 +310,35 @@ def test_a_tokenizer_file_gives_text_and_has_to_fit_the_vocabulary(tmp_path: Pat
     path.write_text("{", encoding="utf-8")
     with pytest.raises(TesseraError, match="is no tokenizer file"):
         TokenizerFile(path, 50)
+
+
+def test_tls_and_files_that_are_none(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate, and is not installed")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext",
+         "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    options = server_module.ServerOptions(certificate=str(certificate), certificate_key=str(key))
+    process_module.check_certificate(options)
+    with toy_site() as plain:
+        served = server_module.text_model(plain.engine, "toy")
+        server = server_module.CompletionServer(plain.engine, options, served, Metrics())
+        with serving(server, plain.engine) as site:
+            trust = ssl.create_default_context(cafile=str(certificate))
+            link = http.client.HTTPSConnection("127.0.0.1", site.port, timeout=300, context=trust)
+            link.request("POST", "/v1/completions", json.dumps({"prompt": [3], "temperature": 0}))
+            (choice,) = json.loads(link.getresponse().read())["choices"]
+            link.close()
+            assert choice["token_ids"] == answer([3], CONTEXT)
+            with pytest.raises((http.client.HTTPException, OSError)):
+                site.ask("GET", "/live")  # no HTTP there
+    for wrong in (str(tmp_path / "nothing"), str(key)):
+        with pytest.raises(TesseraError, match=r"TSR5066.*cannot be used for TLS"):
+            process_module.check_certificate(server_module.ServerOptions(certificate=wrong))
 
 
 SERVED = """
