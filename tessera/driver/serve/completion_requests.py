@@ -45,6 +45,8 @@ MOST_STOPS = 64
 """Most texts that may end an answer: each is searched for after every token, while others wait."""
 _MOST_BIASES = 1024
 _SEEDS = 1 << 63
+_DRAWN = 1 << 62
+"""Seeds that draws know; those of a request are any whole numbers of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +186,9 @@ def _request(
         top_p=given.number("top_p", own.top_p, 1e-6, 1.0),
         top_k=max(given.whole("top_k", own.top_k, -1), 0),
         min_p=given.number("min_p", own.min_p, 0.0, 1.0),
-        seed=given.whole("seed", 0, -_SEEDS, _SEEDS - 1) % (_SEEDS >> 1) if "seed" in given else None,
+        seed=given.whole("seed", 0, -_SEEDS, _SEEDS - 1) % (_SEEDS >> 1)
+        if "seed" in given
+        else None,
         presence=given.number("presence_penalty", 0.0, -2.0, 2.0),
         frequency=given.number("frequency_penalty", 0.0, -2.0, 2.0),
         repetition=given.number("repetition_penalty", own.repetition_penalty, 0.01, 100.0),

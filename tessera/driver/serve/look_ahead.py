@@ -112,7 +112,7 @@ class LookAhead:
 
 def token_input(step: StepRoles) -> str | None:
     """The name of the input that takes the tokens of the step before as they are, if one does."""
-    if not step.size.answers or not step.has("next"):
+    if not step.size.answers or not step.has("next") or step.has("logits"):  # the host may choose
         return None
     taken = step.buffers.get("earlier" if step.size.is_mixed else "tokens")
     chosen = step.buffers["next"]
