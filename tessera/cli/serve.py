@@ -75,6 +75,12 @@ _TURN_S = 0.0005
     metavar="FILE",
     help="Require a key of this file, which has one on each line (Authorization: Bearer).",
 )
+@click.option(
+    "--isolate",
+    is_flag=True,
+    default=None,
+    help="Share no prefixes between requests with different API keys.",
+)
 @click.option("--name", default="tessera", show_default=True, help="What the model is called.")
 @click.option(
     "--max-waiting",
@@ -275,10 +281,13 @@ class ServeCommand(EngineCommand):
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
     log_requests: bool = False
+    isolate: bool = False
 
     def __post_init__(self) -> None:
         if self.ssl_keyfile is not None and self.ssl_certfile is None:
             raise WrongOption("{ssl_keyfile} is the key of {ssl_certfile}: give both")
+        if self.isolate and self.api_key_file is None:
+            raise WrongOption("{isolate} is by API key: give {api_key_file} too")
 
     def server(self) -> ServerOptions:
         """What HTTP needs besides the engine."""
@@ -292,6 +301,7 @@ class ServeCommand(EngineCommand):
             certificate=self.ssl_certfile,
             certificate_key=self.ssl_keyfile,
             logs=self.log_requests,
+            isolate=self.isolate,
         )
 
     @property

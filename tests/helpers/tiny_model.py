@@ -142,7 +142,7 @@ def tiny_plan(replicas: int = 2) -> Plan:
 
 
 def fault_in_one_replica(engine: Engine) -> None:
-    """A poisoned prompt ends with a fault, and with it no more than the other row of its batch."""
+    """A poisoned prompt ends with a fault, and no other answer with it."""
     expected = engine.generate([[1, 2], [3]], max_tokens=12)
     good = [engine.submit([1, 2], max_tokens=12), engine.submit([3], max_tokens=12)]
     bad = engine.submit([5, POISON], max_tokens=3)
@@ -150,13 +150,7 @@ def fault_in_one_replica(engine: Engine) -> None:
     with pytest.raises(TesseraError):
         bad.result(LIMIT_S)
     assert bad.ended == "fault"
-    endings = []
     for number, answer in enumerate([*good, *also]):
-        try:
-            assert answer.result(LIMIT_S) == expected[1 if number == 1 else 0]
-        except TesseraError:
-            assert answer.ended == "fault"
-        endings.append(answer.ended)
-    assert endings.count("fault") <= 1  # the other row of its batch
-    assert engine.counts.restarts == 1
+        assert answer.result(LIMIT_S) == expected[1 if number == 1 else 0]
+    assert engine.counts.restarts == 2
     assert engine.generate([[1, 2]], max_tokens=12) == expected[:1]

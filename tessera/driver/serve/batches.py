@@ -217,6 +217,12 @@ class Batch:
         return len(self.filling) + len(self.leaving) + self.answering
 
     @property
+    def has_suspect(self) -> bool:
+        """Whether a job whose step has faulted before has a row."""
+        jobs = (*self.filling, *self.joining, *self.decoding.values(), *self.leaving.values())
+        return any(job.is_suspect for job in jobs)
+
+    @property
     def surplus(self) -> float:
         """The part of the prompts read here that is answered elsewhere."""
         return max(1 - self.decodes / self.fills, 0.0) if self.fills else 0.0

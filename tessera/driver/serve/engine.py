@@ -12,11 +12,11 @@ that devices overlap. One thread does all of this; prompts, ends of steps and ca
 through one queue.
 
 A plan with two policies has both ready, and a prompt is given one of them when it gets a row
-(`policies`). A fault of a kernel ends the answers of its batch. Its replica is started again while
-the others go on, and all other answers of that replica are computed once more: their tokens are
-known. If replicas serve only some of the steps, a sequence is handed over (`hand_overs`) from the
-replica that reads its prompt to one that answers it. Another plan of the same steps can take over:
-the sequences of the first one are handed over to it.
+(`policies`). After a fault of a kernel its replica is started again while the others go on, and its
+answers are computed once more: their tokens are known. If the same step faults again, the answer
+that is why ends. If replicas serve only some of the steps, a sequence is handed over (`hand_overs`)
+from the replica that reads its prompt to one that answers it. Another plan of the same steps can
+take over: the sequences of the first one are handed over to it.
 """
 
 from __future__ import annotations

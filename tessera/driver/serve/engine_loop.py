@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -39,10 +39,12 @@ from tessera.driver.serve.step_inputs import (
 )
 from tessera.driver.serve.step_roles import GenerationSteps, state_shapes
 
-DEATHS = ("TSR5051", "TSR5072")
-"""Codes of faults in which a process or a host ended, for whatever reason."""
+DEATHS = ("TSR5051", "TSR5052", "TSR5072")
+"""Codes of faults in which a process or a host ended or stood still, for whatever reason."""
+MOST_FAULTS = 2
+"""Faults of one and the same step of an answer, after which the answer ends with the fault."""
 MOST_DEATHS = 3
-"""Deaths of a replica in steps of an answer, after which the answer ends with a fault."""
+"""The same for steps in which a process or a host ended or stood still."""
 
 
 class EngineLoop:
@@ -289,6 +291,7 @@ class EngineLoop:
                     continue
                 self.counts.tokens_given += 1
                 how = answer.add(read.token, self.model.end, read.chances)
+                answer.strikes, answer.job.is_suspect = 0, False
                 if how:
                     self._finish(answer, how)
                 else:
@@ -348,19 +351,17 @@ class EngineLoop:
     # --- faults -----------------------------------------------------------------------------------
 
     def _recover(self, group: BatchGroup, problem: BaseException | None) -> None:
-        """End the answers of the faulted step, and start its replica again; others go on.
+        """Start the replica of a faulted step again; its answers are computed again, and go on.
 
-        If a process or a host died, all answers are computed again, unless they have been in a
-        step of one that died too often: then they may be why.
+        Tokens are known, and nothing else is kept: no block of these batches is read again. An
+        answer that may be why is alone among such answers from then on, until it has its next
+        token. So if the same step of it faults again, it is why, and ends.
         """
         if not isinstance(problem, ServiceFault):
             raise problem or self._book.refusal()
         self.counts.restarts += 1
-        taking = self._culprits(group, problem)
-        if problem.diagnostics[0].code in DEATHS:
-            for answer in taking:
-                answer.deaths += 1
-            taking = [answer for answer in taking if answer.deaths >= MOST_DEATHS]
+        most = MOST_DEATHS if problem.diagnostics[0].code in DEATHS else MOST_FAULTS
+        struck = self._strike(group, problem)
         kept = []
         for batch in group.batches:
             under_way = self._under_way.pop(batch, None)
@@ -373,23 +374,33 @@ class EngineLoop:
                 group.monitor.forget(batch - group.first)
             for job in self._scheduler.clear(batch):
                 answer = self._book[job.number]
-                if answer in taking:
-                    job.batch = -1
-                    self._finish(answer, AnswerEnd.FAULT, problem)
-                else:
-                    kept.append(answer)
+                job.batch = -1
+                kept.append(answer)
         for answer in sorted(kept, key=lambda kept_answer: kept_answer.number, reverse=True):
-            self._scheduler.line.appendleft(answer.start_again())
+            was_suspect = answer.job.is_suspect
+            if was_suspect and answer.number in struck and answer.strikes >= most:
+                self._finish(answer, AnswerEnd.FAULT, problem)
+                continue
+            job = answer.start_again()
+            job.is_suspect = was_suspect or answer.strikes >= most - 1
+            self._scheduler.line.appendleft(job)
         self._homes.restart(
             group, lambda failed: self._inbox.put(partial(self._again, group, failed))
         )
 
-    def _culprits(self, group: BatchGroup, problem: ServiceFault) -> list[Generation]:
-        """The answers that end: those of the faulted request, or of all that may have faulted."""
+    def _strike(self, group: BatchGroup, problem: ServiceFault) -> Collection[int]:
+        """Note the fault in the answers of the faulted step, or of all that may have faulted."""
         under_way = {b: self._under_way[b] for b in group.batches if b in self._under_way}
-        known = self._ahead.batches_of(problem.request, under_way)
-        batches = known or list(under_way)
-        return [answer for batch in batches for answer, _, _ in self._under_way[batch].taking]
+        struck: dict[int, tuple[Generation, int, int]] = {}
+        for step in self._ahead.faulted(problem.request, under_way):
+            counts = {job.number: count for job, count in step.work.chunks}
+            for answer, reached, _ in step.taking:
+                start = reached - counts.get(answer.number, 1)
+                _, start, _ = struck.get(answer.number, (answer, start, 0))
+                struck[answer.number] = answer, start, reached
+        for answer, start, stop in struck.values():
+            answer.strike(start, stop)
+        return struck.keys()
 
     def _again(self, group: BatchGroup, problem: BaseException | None) -> None:
         """A replica has been started again, or cannot be."""

@@ -59,8 +59,9 @@ class Generation:
         self.seated_ns = -1
         self.begun_ns = -1
         self.policy = ""
-        self.deaths = 0
-        """How often a replica died in a step that the answer took part in."""
+        self.strikes = 0
+        """How often one and the same step of it has faulted, since its last token."""
+        self._struck = range(0)
         self.hand_overs = 0
         self.handed_bytes = 0
         self.handed_ns = 0
@@ -206,6 +207,12 @@ class Generation:
         while len(self._uniforms) <= token:
             self._uniforms.append(float(self.chooser.draws.random(dtype=np.float32)))
         return self._uniforms[token]
+
+    def strike(self, start: int, stop: int) -> None:
+        """Note a fault of a step with these of its tokens; others than before are another step."""
+        is_same = start < self._struck.stop and self._struck.start < stop
+        self.strikes = self.strikes + 1 if is_same else 1
+        self._struck = range(start, stop)
 
     def start_again(self) -> Job:
         """A new job after the states are lost: its prompt includes the tokens that have arrived."""

@@ -37,6 +37,7 @@ class Job:
         "content",
         "dropped",
         "is_single",
+        "is_suspect",
         "joined",
         "keeps",
         "move",
@@ -62,6 +63,8 @@ class Job:
     ) -> None:
         """`is_single`: mixed steps take one token of the prompt at a time."""
         self.is_single = is_single
+        self.is_suspect = False
+        """Whether a step of it has faulted: one such job has a row at a time."""
         self.number = number
         self.prompt = prompt
         self.answer = answer

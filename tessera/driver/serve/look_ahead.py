@@ -89,13 +89,10 @@ class LookAhead:
         self.count += 1
         self._handed[batch] = step
 
-    def batches_of(self, request: int | None, under_way: Mapping[int, HandedStep]) -> list[int]:
-        """The batches whose step `under_way`, or the one after it, is this request."""
-        return [
-            batch
-            for batch, step in under_way.items()
-            if request in (step.request, self._handed.get(batch, step).request)
-        ]
+    def faulted(self, request: int | None, under_way: Mapping[int, HandedStep]) -> list[HandedStep]:
+        """The steps `under_way`, and after these, that are this request; all, if none is."""
+        steps = [*under_way.values(), *(self._handed[b] for b in under_way if b in self._handed)]
+        return [step for step in steps if step.request == request] or steps
 
     def forget(self, batch: int) -> None:
         """Forget the step that was handed over for a batch."""

@@ -26,6 +26,7 @@ handed over to a row of another batch:
 - The first `Sizes.prefilled(prompt)` tokens of a prompt go through prefill steps, a chunk at a
   time. The rest of the prompt goes through decode steps, like the tokens of the answer.
 - If prefill steps give tokens, the last prefill step of a prompt gives the answer's first token.
+- Of the jobs whose step has faulted before, one has a row at a time; others may overtake them.
 - A batch decodes all its rows at once. At most `burst` prefill steps come between two decode steps.
 - Where steps are mixed, every step takes a token of each row that is answered, and chunks of
   prompts in order: as many tokens as the largest step, or `budget`, has room for.
@@ -94,15 +95,19 @@ class Scheduler:
     def admit(self) -> list[Job]:
         """Give rows to the jobs that are first in line; returns these jobs."""
         seated: list[Job] = []
-        while self.line:
-            job = self.line[0]
+        held = 0  # jobs at the head of the line that may not be beside others of their kind
+        while len(self.line) > held:
+            job = self.line[held]
+            if job.is_suspect and any(batch.has_suspect for batch in self.batches):
+                held += 1
+                continue
             job.to_prefill = self.sizes.prefilled(job.prompt)
             if not (self.reuse and self.sizes.is_mixed):
                 job.content = None
             rooms = self._rooms(job)
             if not rooms:
                 break
-            self.line.popleft()
+            del self.line[held]
             by_role = bool(self.sizes.serves)
             self._seat(job, min(rooms, key=lambda own: own.seat_load(by_role=by_role)))
             seated.append(job)

@@ -75,7 +75,8 @@ class ServerOptions:
     """The API keys, if one is needed, limits on requests, and what HTTP needs besides.
 
     Pages from `origins` may ask in a browser; `*` is all of them. `certificate` and
-    `certificate_key` are files for TLS. `logs`: every request is a line of the log.
+    `certificate_key` are files for TLS. `logs`: every request is a line of the log. `isolate`:
+    requests with different keys share no prefixes.
     """
 
     keys: tuple[str, ...] = ()
@@ -85,6 +86,7 @@ class ServerOptions:
     certificate: str | None = None
     certificate_key: str | None = None
     logs: bool = False
+    isolate: bool = False
 
 
 def text_model(
@@ -259,7 +261,8 @@ class CompletionServer:
             wanted = read(body, self._served)
         else:
             wanted = await asyncio.to_thread(read, body, self._served)
-        answers = self._submit(wanted)
+        owner = (request.scope["tessera.key"] or "") if self.options.isolate else ""
+        answers = self._submit(wanted, owner)
         reply = Reply(self._served, wanted, answers, request_id(request.scope))
         if wanted.is_streamed:
             return StreamingResponse(reply.stream(), media_type="text/event-stream")
@@ -273,7 +276,7 @@ class CompletionServer:
             with suppress(asyncio.CancelledError):
                 await watch
 
-    def _submit(self, wanted: CompletionRequest) -> list[Generation]:
+    def _submit(self, wanted: CompletionRequest, owner: str) -> list[Generation]:
         answers: list[Generation] = []
         sizes = self._engine.sizes
         asked = [prompt for prompt in wanted.prompts for _ in range(wanted.count)]
@@ -292,6 +295,7 @@ class CompletionServer:
                         deadline_s=self.options.deadline_s,
                         constraint=wanted.constraint(),
                         reads_prompt=wanted.reads_prompt,
+                        owner=owner,
                     )
                 )
         except TesseraError as problem:

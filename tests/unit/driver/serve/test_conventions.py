@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
+from tessera.driver.serve.engine import Engine
+from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.sampling import Sampling
-from tests.helpers.toy_runtime import POISON, ToyRuntime
+from tessera.driver.serve.server import CompletionServer, ServerOptions, text_model
+from tests.helpers.toy_runtime import CONTEXT, POISON, ToyRuntime
 
 pytest.importorskip("uvicorn", reason="the extra `serve` is not installed")
 pytest.importorskip("starlette", reason="the extra `serve` is not installed")
 
-from tests.helpers.toy_site import KEY, Site, toy_site
+from tests.helpers.toy_site import KEY, Letters, Site, serving, toy_site
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +190,21 @@ def test_with_a_seed_answers_repeat_and_prompts_take_the_seeds_that_follow(site:
     wanted = Sampling(temperature=1.0, seed=7)
     assert wanted.draws().random() == wanted.draws().random()
     assert Sampling(temperature=1.0).draws().random() != Sampling().draws().random()
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_keys_share_prefixes_unless_they_are_kept_apart(
+    monkeypatch: pytest.MonkeyPatch, isolate: bool
+) -> None:
+    monkeypatch.setattr("tessera.driver.serve.engine.Runtime", ToyRuntime)
+    steps = {"context": CONTEXT, "block": 4}
+    with Engine("toy.tsp", steps=steps, rows=2, batches=1, mixed=(2, 8)) as engine:
+        options = ServerOptions(keys=("a", "b"), isolate=isolate)
+        served = text_model(engine, "toy", Letters())
+        with serving(CompletionServer(engine, options, served, Metrics()), engine) as site:
+            body = {"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9], "max_tokens": 2, "temperature": 0}
+            reused = []
+            for key in ("a", "b", "a"):
+                assert site.ask("POST", "/v1/completions", body, key=key)[0] == 200
+                reused.append(engine.reused_tokens)
+    assert reused == ([0, 0, 8] if isolate else [0, 8, 16])

@@ -142,10 +142,10 @@ def test_a_fault_of_a_step_handed_over_ahead_is_that_of_its_batch() -> None:
     work = StepWork(size, 0, 1, [], 1, 1)
     ahead._handed[1] = HandedStep(work, [], {}, request=7)
     under_way = {number: HandedStep(work, [], {}, request=5 + number) for number in (0, 1)}
-    assert ahead.batches_of(7, under_way) == [1]
-    assert ahead.batches_of(6, under_way) == [1]
-    assert ahead.batches_of(5, under_way) == [0]
-    assert ahead.batches_of(None, under_way) == []
+    assert ahead.faulted(7, under_way) == [ahead._handed[1]]
+    assert ahead.faulted(6, under_way) == [under_way[1]]
+    assert ahead.faulted(5, under_way) == [under_way[0]]
+    assert len(ahead.faulted(None, under_way)) == 3
 
 
 def test_many_rows_share_a_decode_step_and_batches_go_side_by_side(opened: Open) -> None:
@@ -256,22 +256,18 @@ def test_a_bench_answers_what_fits_and_draws_nothing_for_the_rest(opened: Open) 
     assert first[:16] in serving_text(digests[0])
 
 
-def test_a_fault_ends_its_batch_and_the_others_go_on(opened: Open) -> None:
-    engine = opened(rows=2, batches=2)
+@pytest.mark.parametrize("more", [{}, {"mixed": (2, 7)}, {**AHEAD, "mixed": (3, 7)}])
+def test_a_fault_ends_the_answer_that_is_why_and_no_other(
+    opened: Open, more: dict[str, Any]
+) -> None:
+    engine = opened(**{"rows": 2, "batches": 2, **more})
     good = [engine.submit([n, n], max_tokens=15) for n in range(4)]
     bad = engine.submit([1, POISON], max_tokens=3)
     with pytest.raises(TesseraError, match="trap"):
         bad.result(300)
     assert bad.ended == "fault"
-    endings = []
-    for number, given in enumerate(good):
-        try:
-            assert given.result(300) == answer([number, number], 15)
-        except TesseraError:
-            assert given.ended == "fault"
-        endings.append(given.ended)
-    assert endings.count("length") >= 2
-    assert engine.counts.restarts == 1
+    assert [given.result(300) for given in good] == [answer([n, n], 15) for n in range(4)]
+    assert engine.counts.restarts == 2
     assert engine.submit([7], max_tokens=4).result(300) == answer([7], 4)
 
 
@@ -332,7 +328,7 @@ def test_a_burst_into_free_rows_does_not_wait(opened: Open) -> None:
 
 def test_faults_in_a_row_do_not_end_the_service(opened: Open) -> None:
     engine = opened()
-    for _ in range(2 * MOST_RESTARTS):
+    for _ in range(MOST_RESTARTS):
         with pytest.raises(ServiceFault):
             engine.submit([POISON], max_tokens=2).result(300)
     assert engine.counts.restarts == 2 * MOST_RESTARTS

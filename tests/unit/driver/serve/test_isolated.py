@@ -49,8 +49,8 @@ def test_a_fault_takes_its_replica_alone(opened: Callable[..., Engine]) -> None:
     assert len(before) == (2 if on_gpus else 0)
     fault_in_one_replica(engine)
     after = engine.runtime.processes()
-    assert len(set(before) & set(after)) == len(before) // 2
-
+    # The prompt that is why was tried again, in the same replica or in the other one.
+    assert len(after) == len(before) > len(set(before) & set(after)) or not on_gpus
     if on_gpus:
         _is_killed(engine)
 
@@ -60,15 +60,8 @@ def _is_killed(engine: Engine) -> None:
     expected = engine.generate([[7, 8]], max_tokens=4)
     os.kill(engine.runtime.processes()[0], signal.SIGKILL)
     answers = [engine.submit([7, 8], max_tokens=4) for _ in range(6)]
-    told: list[str] = []
-    for answer in answers:
-        try:
-            assert answer.result(LIMIT_S) == expected[0]
-        except TesseraError as problem:
-            told.append(str(problem))
-    assert len(told) <= 2
-    assert all("was ended by signal 9" in text for text in told)
-    assert engine.counts.restarts == 2
+    assert [answer.result(LIMIT_S) for answer in answers] == expected * 6
+    assert engine.counts.restarts == 3
     assert engine.generate([[7, 8]] * 4, max_tokens=4) == expected * 4
 
 

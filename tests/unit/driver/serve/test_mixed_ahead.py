@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tessera.backend.service import ServiceFault
+from tessera.diagnostics import error
 from tests.helpers.toy_runtime import CONTEXT, POISON, answer
 from tests.unit.driver.serve.test_engine import AHEAD, Open, opened
 
@@ -64,3 +66,54 @@ def test_the_device_never_waits_for_the_host(opened: Open) -> None:
     steps = sum(engine.steps_done.values())
     assert engine.steps_ahead >= steps - 2
     assert most == 2
+
+
+CODES = ("TSR5051", "TSR5072", "TSR5052")
+"""A process was killed, a host is cut off, a device is frozen."""
+
+
+def survive(opened: Open, seed: int, faults: int, often: float = 0.04) -> int:
+    """Faults at random steps: all answers have their tokens, though blocks were being written.
+
+    Returns how many ended because the same step of theirs faulted three times, by chance.
+    """
+    draw = random.Random(seed)
+    rows = draw.randint(1, 4)
+    options = {**AHEAD, "rows": rows, "mixed": (rows, rows + draw.randint(1, 9))}
+    engine = opened(**{**options, "batches": 1 + seed % 2})
+    runtime: Any = engine.runtime
+    left = [faults]
+
+    def fragile(what: str, sequence: int) -> None:
+        if left[0] and draw.random() < often:
+            left[0] -= 1
+            raise ServiceFault(error(draw.choice(CODES), "it is gone"), device=str(sequence))
+
+    runtime.fragile = fragile
+    begun = [draw.randrange(POISON) for _ in range(9)]
+    lost = 0
+    while left[0]:
+        asked = []
+        for _ in range(12):
+            prompt = [*begun[: draw.randint(0, 9)], draw.randrange(POISON)]
+            count = draw.randint(1, CONTEXT + 1 - len(prompt))
+            asked.append((engine.submit(prompt, max_tokens=count), answer(prompt, count)))
+        for given, wanted in asked:
+            try:
+                assert given.result(300) == wanted
+            except ServiceFault:
+                assert given.strikes > 2
+                lost += 1
+    assert engine.counts.restarts > faults / 3  # steps of one group may fault together
+    assert engine.blocks[0] == 0
+    return lost
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_answer_is_lost(opened: Open, seed: int) -> None:
+    assert survive(opened, seed, 12) <= 1
+
+
+@pytest.mark.slow
+def test_no_answer_is_lost_in_1000_faults(opened: Open) -> None:
+    assert sum(survive(opened, seed, 20, 0.01) for seed in range(50)) <= 3
