@@ -47,6 +47,7 @@ def plan_json(report: PlanReport, steps: Sequence[str] = ()) -> str:
             "reached": losses.reached,
             "parts": [{"name": name, "ns": ns} for name, ns in losses.parts],
         },
+        "doubt": report.decision.doubt and asdict(report.decision.doubt),
         "texts": None if report.texts is None else asdict(report.texts),
         "sizes": [asdict(size) for size in report.sizes],
         "alternatives": [

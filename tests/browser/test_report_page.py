@@ -25,8 +25,9 @@ from tessera.report.page.given import Given, GivenTimeline, GivenTrace, Timeline
 from tessera.report.page.model import KINDS, MOST_ELEMENTS, Page, PageSection
 from tessera.report.page.render import page_html
 from tests.browser.chromium import Watched, chromium, difference, missing
-from tests.browser.sample import sample_page
-from tests.browser.shots import SHOTS, SIZES, STOPS, prepare, shot_name
+from tests.browser.sample import ROLES, SPLIT, sample_page
+from tests.browser.shots import HEIGHTS, STOPS, VIEWS, pictures
+from tests.browser.shots import written as written_sample
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -124,13 +125,53 @@ def test_the_keyboard_is_enough(browser: Browser, sample: Path) -> None:
     assert watched.complaints == []
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_pictures(browser: Browser, sample: Path, size: tuple[int, int]) -> None:
-    watched = opened(browser, sample, *size)
-    for stop in STOPS if size == SIZES[0] else STOPS[:2]:
-        prepare(watched, stop)
-        kept = (SHOTS / shot_name(size[0], stop)).read_bytes()
-        assert difference(watched.tab, watched.shot(), kept) <= 0.005, (size, stop)
+@pytest.mark.parametrize(("name", "view"), STOPS)
+def test_pictures(browser: Browser, tmp_path: Path, name: str, view: tuple[int, str]) -> None:
+    tab = browser.new_page()
+    for path, seen in pictures(browser, written_sample(name, tmp_path), view):
+        assert difference(tab, seen, path.read_bytes()) <= 0.005, path.name
+    tab.close()
+
+
+# What is wider than the box that shows it: of the whole page, and of tables.
+WIDE = """() => [
+  document.documentElement.scrollWidth > innerWidth && "the page",
+  ...[...document.querySelectorAll(".scroll")]
+    .filter((box) => box.scrollWidth > box.clientWidth + 1).map((box) => box.ariaLabel),
+].filter(Boolean)"""
+
+
+@pytest.mark.parametrize("name", [SPLIT, ROLES])
+@pytest.mark.parametrize("width", HEIGHTS)
+def test_the_menu_and_the_width(browser: Browser, tmp_path: Path, name: str, width: int) -> None:
+    watched = Watched(browser, width, HEIGHTS[width])
+    tab = watched.tab
+    tab.goto(written_sample(name, tmp_path).as_uri())
+    tab.wait_for_timeout(300)  # sections near the window are drawn, and move the others
+    assert tab.locator("nav [aria-current]").inner_text() == "Answer"
+    tab.evaluate("T.drawAll()")
+    for go, title in (
+        ("document.getElementById('roofline').scrollIntoView()", "Roofline"),
+        ("scrollTo(0, document.documentElement.scrollHeight)", "How it was made"),
+        ("scrollTo(0, 0)", "Answer"),
+    ):
+        tab.evaluate(go)
+        tab.locator("nav [aria-current]", has_text=title).wait_for(state="attached", timeout=9000)
+    wide = tab.evaluate(WIDE)
+    assert "the page" not in wide
+    assert wide == [] or width < 1280
+
+
+def test_the_answer_is_on_the_first_screen(browser: Browser, tmp_path: Path) -> None:
+    watched = opened(browser, written_sample(ROLES, tmp_path), 1280, HEIGHTS[1280])
+    questions = ("What it brings", "Who does what", "What it rests on", "What would change it")
+    for words in questions:
+        box = watched.tab.locator("#answer .card", has_text=words).first.bounding_box()
+        assert box is not None
+        assert box["y"] + min(box["height"], 150) < HEIGHTS[1280], words
+    for gpu in watched.tab.locator("#roofline svg.chart").all():
+        assert gpu.locator("path.roof").count() >= 2
+        assert gpu.locator("circle").count() >= 3
 
 
 def test_a_picture_that_differs_is_seen(browser: Browser, sample: Path) -> None:
@@ -140,14 +181,18 @@ def test_a_picture_that_differs_is_seen(browser: Browser, sample: Path) -> None:
     assert difference(watched.tab, first, watched.shot()) > 0.005
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, sample: Path, theme: str) -> None:
+@pytest.mark.parametrize(("width", "theme"), VIEWS)
+@pytest.mark.parametrize("name", [SPLIT, ROLES])
+def test_axe_finds_nothing(
+    browser: Browser, tmp_path: Path, name: str, width: int, theme: str
+) -> None:
     script = os.environ.get("TESSERA_AXE")
     if not script:
         missing("TESSERA_AXE does not name axe.min.js (npm pack axe-core)")
-    watched = Watched(browser, 1400, 900, theme)
-    watched.open(sample)
-    watched.tab.locator("#graph-0 .node[data-step='5']").click()
+    watched = Watched(browser, width, HEIGHTS[width], theme)
+    watched.open(written_sample(name, tmp_path))
+    if name == SPLIT:
+        watched.tab.locator("#graph-0 .node[data-step='5']").click()
     watched.tab.evaluate(Path(str(script)).read_text())
     found: Any = watched.tab.evaluate("axe.run().then(result => result.violations)")
     said = [(rule["id"], [node["html"][:120] for node in rule["nodes"][:3]]) for rule in found]

@@ -1,28 +1,41 @@
-"""The first section: whether a request is split, how fast the plan is, and compared with what.
+"""The first section: what to do, what that brings, what it rests on, what would change it.
 
-In: `Given`. Out: a `PageSection` with a headline, figures, and bars of throughput, latency and cost
-for the plan, every baseline, and what was simulated or measured. Without a plan it is an overview
-of the trace. Error bars are those that are known: nine of ten draws of the error bars of the steps.
+In: `Given`. Out: a `PageSection` with a headline, figures, a drawing of who does what, and bars of
+throughput, latency and cost for the plan, every baseline, and what was simulated or measured.
+Without a plan it is an overview of the trace. Error bars are those that are known: nine of ten
+draws of the error bars of the steps.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.frontend.machine.quantities import format_time
 from tessera.ir.choices import Ending
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.layers import kernel_family
-from tessera.ir.objectives import THROUGHPUT, Objective
+from tessera.ir.objectives import THROUGHPUT
 from tessera.ir.plan.plan import Baseline, Plan
 from tessera.ir.program.program import Role
+from tessera.report.advice import advice
 from tessera.report.graph import Totals, address_class
 from tessera.report.page.given import Document, Given, GivenTrace
 from tessera.report.page.json_text import Json, inner, number
 from tessera.report.page.model import PageSection
-from tessera.report.role_words import hand_over_lines, role_words
+from tessera.report.page.verdict import (
+    Interval,
+    Spread,
+    WhatIf,
+    brings,
+    changes,
+    form_words,
+    instead,
+    rate_of,
+    sources,
+)
+from tessera.report.page.who import who_does_what
 
 _MOST_FAMILIES = 12
 _WIDE_GAP = 0.1
@@ -33,30 +46,25 @@ _ENDED = {
     Ending.CLOCK: "the search ended by the clock",
     Ending.INTERRUPTED: "the search was interrupted",
 }
-Interval = tuple[float, float] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The intervals that hold nine of ten draws: rate, latencies, cost."""
-
-    rate: Interval = None
-    alone_ns: Interval = None
-    loaded_ns: Interval = None
-    usd: Interval = None
-
-
-def answer_section(given: Given, spread: Spread) -> PageSection:
+def answer_section(given: Given, spread: Spread, what_ifs: Sequence[WhatIf] = ()) -> PageSection:
     """The section on a plan."""
-    plan = given.plan
+    plan, report = given.plan, given.plan_report
     assert plan is not None
+    said = advice(plan)
     data = {
-        "headline": _headline(plan),
-        "detail": _detail(plan),
+        "headline": said[:1].upper() + said[1:],
+        "detail": brings(plan, report),
+        "instead": instead(plan, report),
+        "objective": plan.objective,
         "split": is_split(plan),
         "figures": _figures(plan, spread),
         "charts": _charts(plan, spread, given),
-        "notes": _notes(plan, spread),
+        "who": who_does_what(plan),
+        "sources": sources(plan),
+        "rests": _rests(plan, spread),
+        "changes": changes(plan, what_ifs, report),
     }
     return PageSection(kind="answer", id="answer", title="Answer", data=data)
 
@@ -64,48 +72,6 @@ def answer_section(given: Given, spread: Spread) -> PageSection:
 def is_split(plan: Plan) -> bool:
     """Whether a request goes through more than one device."""
     return any(len(replica.lowered.devices) > 1 for replica in plan.replicas)
-
-
-def _headline(plan: Plan) -> str:
-    if len(plan.devices) == 1:
-        return f"Every request runs on `{plan.devices[0].name}`"
-    if not is_split(plan):
-        if any(replica.shares for replica in plan.replicas):
-            return "Replicas serve other shares of each trace, and hand sequences over"
-        if plan.ended == Ending.GIVEN:
-            return "No request is split, as asked for"
-        return "Splitting a request does not pay"
-    most = max(plan.replicas, key=lambda replica: len(replica.lowered.devices))
-    named = [f"`{name}`" for name in sorted(most.lowered.devices)]
-    where = " and ".join(named) if len(named) < 4 else f"{len(named)} devices"
-    asked = ", as asked for" if plan.ended == Ending.GIVEN else ""
-    return f"A request is split over {where}{asked}"
-
-
-def _detail(plan: Plan) -> str:
-    """How the plan compares with the best of the others, by its objective."""
-    best = _best_other(plan)
-    if best is None:
-        return f"Plan `{plan.strategy}`, made for {plan.objective}."
-    objective = Objective.named(plan.objective)
-    gain = objective.unit.gain(objective.value(plan), objective.value(best))
-    said = f"{abs(gain):.1%} {objective.better if gain >= 0 else objective.worse} than"
-    if abs(gain) < 0.0005:
-        said = "as good as"
-    return (
-        f"Plan `{plan.strategy}`, made for {plan.objective}: {said} `{best.name}`, "
-        "the best of the others."
-    )
-
-
-def _best_other(plan: Plan) -> Baseline | None:
-    others = [baseline for baseline in plan.baselines if baseline.name != plan.strategy]
-    return min(others, key=Objective.named(plan.objective).value, default=None)
-
-
-def rate_of(period_ns: float) -> float:
-    """Requests per second; 0 if requests take no time."""
-    return 1e9 / period_ns if period_ns > 0 else 0.0
 
 
 # --- figures and bars ----------------------------------------------------------------------------
@@ -225,7 +191,8 @@ def _bars(
 
 
 def _bar(name: str, value: float, interval: Interval, role: str = "") -> dict[str, object]:
-    return {"name": name, "value": value, "range": _range(interval), "role": role}
+    row = {"name": name, "value": value, "range": _range(interval), "role": role}
+    return row if role else row | {"words": form_words(name)}
 
 
 def _median_ns(value: Json) -> float:
@@ -258,7 +225,7 @@ def _busiest_ns(plan: Plan) -> float:
     return max((device.busy_ns for device in plan.devices), default=0.0)
 
 
-def _notes(plan: Plan, spread: Spread) -> list[str]:
+def _rests(plan: Plan, spread: Spread) -> list[str]:
     notes = []
     if plan.ended == Ending.GIVEN:
         notes.append("The plan is one that was asked for by name; no search chose it.")
@@ -275,16 +242,6 @@ def _notes(plan: Plan, spread: Spread) -> list[str]:
             "Error bars hold nine of ten draws of how far the times of steps may be off. "
             "A plan file has none for the other rows."
         )
-    sources = Counter(
-        step.source for r in plan.replicas for placed in r.traces for step in placed.steps
-    )
-    listed = ", ".join(f"{count:,} from {source}" for source, count in sources.most_common())
-    notes.append(f"Times of steps: {listed}.")
-    for replica in plan.replicas:
-        if replica.shares:
-            where = " and ".join(replica.lowered.devices)
-            lines = (role_words(plan, replica), *hand_over_lines(plan, replica))
-            notes.append(f"{where}: {'; '.join(lines)}.")
     return notes
 
 

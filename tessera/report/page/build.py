@@ -55,7 +55,7 @@ def _sections(given: Given) -> Iterator[PageSection]:
     programs = [trace.program for trace in given.traces if trace.program is not None]
     followed = Followed() if given.plan is None else follow(given.plan, programs)
     if given.plan is not None:
-        yield answer_section(given, followed.spread)
+        yield answer_section(given, followed.spread, followed.what_ifs)
     else:
         for number, trace in enumerate(given.traces):
             yield overview_section(trace, len(given.traces) > 1, number)

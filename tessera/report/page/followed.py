@@ -13,26 +13,19 @@ from dataclasses import dataclass, field, replace
 from tessera.diagnostics import TesseraError
 from tessera.driver.simulated_timeline import timeline_events
 from tessera.ir.objectives import Figure, Objective
-from tessera.ir.plan.plan import PlacedTrace, Plan, Replica
+from tessera.ir.plan.plan import PlacedTrace, Plan
 from tessera.ir.program.program import Program
-from tessera.report.page.answer import Spread, is_split, rate_of
+from tessera.report.page.answer import is_split
 from tessera.report.page.given import GivenTimeline, TimelineSpan
+from tessera.report.page.verdict import Spread, WhatIf, rate_of
 from tessera.simulation.options import SimulateOptions
 from tessera.simulation.report import SimulationReport, middle
 from tessera.simulation.simulate_plan import simulate
 
-_MOST_OPERATIONS = 2_000  # of all slots; a simulation of these takes a part of a second
+_MOST_OPERATIONS = 2_000  # of all slots; many simulations of these take a second
+_MOST_TRIED = 20_000  # one takes a second
 _ROUNDS = 3
 _MOST_REQUESTS = 96
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
-    """A change of the machine, and the figures of the same placement on it."""
-
-    change: str
-    rate: float
-    latency_ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +45,8 @@ class Followed:
 def follow(plan: Plan, programs: Sequence[Program]) -> Followed:
     """Simulate the plan, if possible; `programs` are those of its traces."""
     slots = sum(replica.slots for replica in plan.replicas)
-    short = _operations(plan) * slots <= _MOST_OPERATIONS
+    operations = _operations(plan) * slots
+    short, is_long = operations <= _MOST_OPERATIONS, operations > _MOST_TRIED
     try:
         requests = min(_MOST_REQUESTS, _ROUNDS * slots + 4)
         options = SimulateOptions(requests=requests, timeline=True, noise=short)
@@ -60,8 +54,8 @@ def follow(plan: Plan, programs: Sequence[Program]) -> Followed:
         return Followed(
             spread=_spread(plan, found),
             period=_period(found, programs),
-            what_ifs=tuple(_what_ifs(plan)) if short else (),
-            is_long=not short,
+            what_ifs=() if is_long else tuple(_what_ifs(plan)),
+            is_long=is_long,
         )
     except TesseraError as failure:
         return Followed(spread=_own_spread(plan), problem=str(failure.diagnostics[0].headline))
@@ -157,20 +151,41 @@ def _period(found: SimulationReport, programs: Sequence[Program]) -> GivenTimeli
 
 
 def _what_ifs(plan: Plan) -> Iterator[WhatIf]:
-    if is_split(plan):
+    handed = any(replica.hand_overs for replica in plan.replicas)
+    if is_split(plan) or handed:
         yield _tried("all links 2 times as fast", _with_links(plan, 2.0))
         yield _tried("all links half as fast", _with_links(plan, 0.5))
-    if len(plan.devices) <= 8:
-        for device in plan.devices:
-            yield _tried(f"`{device.name}` 2 times as fast", _with_device(plan, device.name))
+    # Shares of traces suit the speeds: with others they would be others.
+    for names in () if any(replica.shares for replica in plan.replicas) else _alike(plan):
+        yield _twice(plan, names)
     for baseline in plan.baselines:
         if baseline.name.startswith("single:") and baseline.period_ns > 0:
             card = baseline.name.removeprefix("single:")
             yield WhatIf(
-                change=f"one more GPU like `{card}`, which serves requests by itself",
+                change=f"one more GPU like `{card}`",
                 rate=rate_of(plan.period_ns) + rate_of(baseline.period_ns),
                 latency_ns=max(plan.latency_ns, baseline.latency_ns),
             )
+
+
+def _alike(plan: Plan) -> list[list[str]]:
+    """The devices, by the GPU and the slice of it that they are."""
+    gpus = {card.name: card.gpu for card in plan.cards}
+    kinds: dict[tuple[str, int], list[str]] = {}
+    for device in plan.devices:
+        kinds.setdefault((gpus[device.card], device.sms), []).append(device.name)
+    return list(kinds.values())
+
+
+def _twice(plan: Plan, names: Sequence[str]) -> WhatIf:
+    """Devices 2 times as fast; copies of their own take 2 times as many requests."""
+    few = " and ".join(f"`{name}`" for name in names)
+    change = f"{few if len(names) < 3 else f'`{names[0]}` to `{names[-1]}`'} 2 times as fast"
+    tried = _tried(change, _with_devices(plan, names))
+    if is_split(plan) or any(replica.policy for replica in plan.replicas):
+        return tried
+    more = sum(r.share for r in plan.replicas if r.lowered.devices[0] in names)
+    return replace(tried, rate=rate_of(plan.period_ns) * (1 + more))
 
 
 def _tried(change: str, plan: Plan) -> WhatIf:
@@ -190,19 +205,15 @@ def _with_links(plan: Plan, factor: float) -> Plan:
     )
 
 
-def _with_device(plan: Plan, device: str) -> Plan:
-    return replace(plan, replicas=tuple(_faster(replica, device) for replica in plan.replicas))
+def _with_devices(plan: Plan, names: Sequence[str]) -> Plan:
+    def faster(placed: PlacedTrace) -> PlacedTrace:
+        steps = tuple(
+            replace(step, predicted_ns=step.predicted_ns / 2) if step.device in names else step
+            for step in placed.steps
+        )
+        return replace(placed, steps=steps)
 
-
-def _faster(replica: Replica, device: str) -> Replica:
-    return replace(
-        replica, traces=tuple(_faster_trace(placed, device) for placed in replica.traces)
+    replicas = (
+        replace(replica, traces=tuple(map(faster, replica.traces))) for replica in plan.replicas
     )
-
-
-def _faster_trace(placed: PlacedTrace, device: str) -> PlacedTrace:
-    steps = tuple(
-        replace(step, predicted_ns=step.predicted_ns / 2) if step.device == device else step
-        for step in placed.steps
-    )
-    return replace(placed, steps=steps)
+    return replace(plan, replicas=tuple(replicas))

@@ -28,6 +28,7 @@ _SCRIPTS = (
     "tables.js",
     "answer.js",
     "placement.js",
+    "who.js",
     "graph_layout.js",
     "graph.js",
     "graph_detail.js",

@@ -1,15 +1,17 @@
 """How close steps come to the limits of their GPUs, and where predicted and measured differ.
 
-In: `Given` with priced steps. Out: a `PageSection`. Per device: every kernel as a point of its
-operations per byte and its speed, below the roof of memory and arithmetic. The speed of light of a
-step is the least time for its bytes or its operations by the data sheet, each byte once.
+In: `Given` with priced steps. Out: a `PageSection`. Per kind of GPU: every kernel as a point of its
+operations per byte and its speed, below the roofs of memory and arithmetic. The speed of light of a
+step is the least time for its bytes or its operations by the data sheet, each byte once. Operations
+are those counted in its code, or those that an operator cannot do without.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
-from tessera.ir.plan.costs import Duration, LaunchWork
+from tessera.ir.plan.costs import Duration, StepCosts
 from tessera.ir.plan.machine import Device, Machine
 from tessera.planning.prices.device_model import unit_rate
 from tessera.report.page.given import Given, GivenTrace
@@ -22,9 +24,10 @@ _NO_FLOPS = ("int", "special")
 
 @dataclass(slots=True)
 class _KernelSum:
-    """The steps of one name on one device, summed up. Private and mutable."""
+    """The steps of one name on one kind of GPU, summed up. Private and mutable."""
 
     name: str
+    trace: str
     steps: int = 0
     ns: float = 0.0
     light_ns: float = 0.0
@@ -34,7 +37,7 @@ class _KernelSum:
     measured: int = 0
 
     def value(self) -> list[object]:
-        """Name, steps, time, speed of light, operations, bytes, limit, how many are measured."""
+        """Name, steps, time, speed of light, operations, bytes, limit, number measured, trace."""
         limit = "memory" if self.memory_ns >= 0.5 * self.light_ns else "arithmetic"
         return [
             self.name,
@@ -45,6 +48,7 @@ class _KernelSum:
             self.bytes,
             limit,
             self.measured,
+            self.trace,
         ]
 
 
@@ -53,8 +57,11 @@ def roofline_section(given: Given) -> PageSection | None:
     machine = given.machine
     if machine is None or not any(trace.costs for trace in given.traces):
         return None
-    devices = [_device(given, machine, device) for device in machine.devices]
-    shown = [value for value in devices if value["kernels"]]
+    kinds: dict[tuple[str, int], list[Device]] = {}
+    for device in machine.devices:
+        kinds.setdefault((machine.gpu_of(device).key, device.sms), []).append(device)
+    gpus = [_gpu(given, machine, devices) for devices in kinds.values()]
+    shown = [value for value in gpus if value["kernels"]]
     differences = _differences(given)
     if not shown and not differences:
         return None
@@ -79,53 +86,56 @@ def _headline(devices: list[dict[str, object]], differences: list[list[object]])
     return "; ".join(parts[:4])
 
 
-def _device(given: Given, machine: Machine, device: Device) -> dict[str, object]:
-    gpu = machine.gpu_of(device)
-    share = device.sms / gpu.sms
-    kernels: dict[str, _KernelSum] = {}
-    units: dict[str, float] = {}
-    for number, trace in enumerate(given.traces):
-        for step, ns, measured in _times_on(given, trace, number, machine, device):
-            assert trace.costs is not None
-            costs = trace.costs.steps[step]
-            own = kernels.setdefault(costs.name, _KernelSum(costs.name))
-            memory = costs.memory_bytes / gpu.memory_bandwidth * 1e9
-            arithmetic, operations = _arithmetic(costs.work, machine, device, units)
-            own.steps += 1
-            own.ns += ns
-            own.light_ns += max(memory, arithmetic)
-            own.memory_ns += memory if memory >= arithmetic else 0.0
-            own.operations += operations
-            own.bytes += costs.memory_bytes
-            own.measured += measured
+def _gpu(given: Given, machine: Machine, devices: list[Device]) -> dict[str, object]:
+    """The kernels on devices that are alike."""
+    gpu, sms = machine.gpu_of(devices[0]), devices[0].sms
+    rates: dict[str, float] = {}
+    kernels: dict[tuple[str, str], _KernelSum] = {}
+    units: Counter[str] = Counter()
+    placed = [
+        (trace, row)
+        for number, trace in enumerate(given.traces)
+        for device in devices
+        for row in _times_on(given, trace, number, machine, device)
+    ]
+    for trace, (step, ns, measured) in placed:
+        assert trace.costs is not None
+        costs = trace.costs.steps[step]
+        key = costs.name, trace.name if len(given.traces) > 1 else ""
+        own = kernels.setdefault(key, _KernelSum(*key))
+        memory = costs.memory_bytes / gpu.memory_bandwidth * 1e9
+        arithmetic = 0.0
+        for unit, count in _operations(costs):
+            rate = rates.setdefault(unit, unit_rate(gpu, unit) * sms / gpu.sms)
+            arithmetic += count / rate * 1e9
+            own.operations += count
+            units[unit] += count
+        own.steps += 1
+        own.ns += ns
+        own.light_ns += max(memory, arithmetic)
+        own.memory_ns += memory if memory >= arithmetic else 0.0
+        own.bytes += costs.memory_bytes
+        own.measured += measured
     ranked = sorted(kernels.values(), key=lambda kernel: -kernel.ns)
-    most = sorted(units, key=lambda unit: -units[unit])[:3]
+    names = [device.name for device in devices]
     return {
-        "name": device.name,
+        "name": ", ".join(names) if len(names) < 4 else f"{names[0]} to {names[-1]}",
+        "color": devices[0].id,
         "gpu": gpu.name,
-        "sms": device.sms,
+        "sms": sms,
         "bandwidth": gpu.memory_bandwidth,
-        "roofs": [[unit, unit_rate(gpu, unit) * share] for unit in most],
+        "roofs": [[unit, rates[unit]] for unit, _ in units.most_common(3)],
         "kernels": [kernel.value() for kernel in ranked[:_MOST_POINTS]],
         "left_out": max(0, len(ranked) - _MOST_POINTS),
     }
 
 
-def _arithmetic(
-    work: LaunchWork | None, machine: Machine, device: Device, units: dict[str, float]
-) -> tuple[float, float]:
-    """The least time of the operations, and their number; `units` sums them by unit."""
-    if work is None:
-        return 0.0, 0.0
-    gpu = machine.gpu_of(device)
-    share = device.sms / gpu.sms
-    ns = operations = 0.0
-    for unit, count in work.units:
-        if count and unit not in _NO_FLOPS:
-            ns += count / (unit_rate(gpu, unit) * share) * 1e9
-            operations += count
-            units[unit] = units.get(unit, 0.0) + count
-    return ns, operations
+def _operations(costs: StepCosts) -> list[tuple[str, float]]:
+    """The operations of a step by unit, where they are known."""
+    counted = costs.work.units if costs.work is not None else ()
+    if costs.work is None and costs.needs is not None:
+        counted = costs.needs.operations
+    return [(unit, count) for unit, count in counted if count and unit not in _NO_FLOPS]
 
 
 def _times_on(

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.plan.plan import Plan
-from tessera.report.page.answer import rate_of
 from tessera.report.page.followed import Followed
 from tessera.report.page.given import Document
 from tessera.report.page.json_text import Json, number, rows, texts
 from tessera.report.page.model import PageSection
+from tessera.report.page.verdict import rate_of
 
 Point = dict[str, object]
 _MOST_POINTS = 200

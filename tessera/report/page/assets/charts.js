@@ -15,7 +15,7 @@ T.bars = (chart) => {
       T.el("div", { class: "bar " + (row.device === undefined ? "" : "colored " + T.color(row.device)), style: { width: part(row.value) } }),
       range ? T.el("div", { class: range[1] > most ? "whisker cut" : "whisker", style: { left: part(range[0]), width: part(Math.min(range[1], most) - range[0]) } }) : null);
     return T.el("tr", { class: row.role || "", title: said ? `${row.name}: ${said}` : row.name },
-      T.el("th", { scope: "row", text: row.name }), T.el("td", {}, track),
+      T.el("th", { scope: "row", text: row.words || row.name }), T.el("td", {}, track),
       T.el("td", { class: "amount" }, row.said || amount(row.value), said ? T.el("span", { class: "spoken", text: `, ${said}` }) : null));
   });
   return T.el("table", { class: "bars" },
@@ -39,7 +39,8 @@ T.ticks = (low, high, log) => {
 
 // A frame with two axes; `x(value)` and `y(value)` give places in it.
 T.plot = (options) => {
-  const width = 560, height = options.height || 300, left = 62, right = 14, top = 12, bottom = 42;
+  // Drawn in the width of a telephone there: letters keep their size.
+  const width = Math.min(460, document.documentElement.clientWidth - 62), height = options.height || 300, left = 62, right = 14, top = options.y.title ? 26 : 12, bottom = 42;
   const scale = (axis, from, to) => {
     const map = axis.log ? Math.log10 : (value) => value;
     const low = map(axis.low), wide = map(axis.high) - low || 1;
@@ -54,6 +55,7 @@ T.plot = (options) => {
     T.svg("line", { class: "grid-line", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }),
     T.svg("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end", text: T.value(tick, options.y.unit) }));
   svg.append(
+    T.svg("text", { class: "strong", x: 0, y: 12, text: options.y.title || "" }),
     T.svg("text", { class: "strong", x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle", text: options.x.title }),
     T.svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }),
     T.svg("line", { class: "axis", x1: left, x2: left, y1: top, y2: height - bottom }));

@@ -45,11 +45,16 @@
     if (link) drawUpTo(link.getAttribute("href").slice(1));
   }, true);
   const near = new IntersectionObserver((seen) => seen.forEach((entry) => entry.isIntersecting && draw(entry.target)), { rootMargin: "600px" });
-  const now = new IntersectionObserver((seen) => seen.forEach((entry) => {
-    if (!entry.isIntersecting) return;
-    links.forEach((link, host) => (host === entry.target ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
-  }), { rootMargin: "-20% 0px -70% 0px" });
-  parts.forEach((host) => { near.observe(host); now.observe(host); });
+  // The line that a section must have passed moves down the window with the page: at its top the
+  // first section is marked, at its end the last.
+  const markNow = () => {
+    const far = root.scrollHeight - innerHeight, line = Math.max(24, far > 0 ? (innerHeight * scrollY) / far : 0);
+    const here = parts.filter((host) => host.getBoundingClientRect().top <= line).pop() || parts[0];
+    links.forEach((link, host) => (host === here ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+  };
+  const grown = new ResizeObserver(markNow);
+  parts.forEach((host) => { near.observe(host); grown.observe(host); });
+  addEventListener("scroll", markNow, { passive: true });
   addEventListener("beforeprint", () => { setTheme("light"); parts.forEach(draw); });
   if (location.hash) { drawUpTo(location.hash.slice(1)); const target = document.getElementById(location.hash.slice(1)); if (target) target.scrollIntoView(); }
   T.page = page;

@@ -1,37 +1,44 @@
 "use strict";
 // Roofline per device, predicted against measured, and trade-offs.
-T.roofline = (device, index) => {
-  const points = device.kernels.filter((row) => row[4] > 0 && row[5] > 0 && row[2] > 0).map((row) => ({ row, x: row[4] / row[5], y: (row[4] / row[2]) * 1e9 }));
+T.dots = (device) => device.kernels.filter((row) => row[4] > 0 && row[5] > 0 && row[2] > 0).map((row) => ({ row, x: row[4] / row[5], y: (row[4] / row[2]) * 1e9 }));
+// `all` are the devices of the page: their axes are the same.
+T.roofline = (device, index, all) => {
+  const points = T.dots(device), every = all.flatMap(T.dots), peak = (own) => Math.max(...own.roofs.map((roof) => roof[1]));
   if (!points.length || !device.roofs.length) return null;
-  const top = Math.max(...device.roofs.map((roof) => roof[1]));
-  const low = Math.min(...points.map((point) => point.x)) / 2, high = Math.max(...points.map((point) => point.x), (top / device.bandwidth) * 2) * 2;
-  const frame = T.plot({ label: `Roofline of ${device.name}: ${points.length} kernels`, x: { low, high, log: true, title: "operations per byte" }, y: { low: Math.min(...points.map((p) => p.y)) / 3, high: top * 2, log: true, unit: "flops" } });
-  const memory = (x) => x * device.bandwidth;
-  for (const [unit, flops] of device.roofs) {
-    const knee = flops / device.bandwidth, start = Math.max(low, Math.min(...points.map((p) => p.y)) / 3 / device.bandwidth);
-    frame.svg.append(T.svg("path", { class: "roof", d: `M${frame.x(start)} ${frame.y(memory(start))} L${frame.x(Math.max(start, knee))} ${frame.y(memory(Math.max(start, knee)))} L${frame.x(high)} ${frame.y(flops)}` }),
-      T.svg("text", { x: frame.right - 2, y: frame.y(flops) - 5, "text-anchor": "end", text: `${unit} ${T.value(flops, "flops")}` }));
+  const shown = all.filter((own) => own.roofs.length), top = peak(device), bottom = Math.min(...every.map((point) => point.y)) / 3;
+  const low = Math.min(...every.map((point) => point.x)) / 2, high = Math.max(...every.map((point) => point.x), ...shown.map((own) => (peak(own) / own.bandwidth) * 2)) * 2;
+  const frame = T.plot({ label: `Roofline of ${device.name}: ${points.length} kernels`, x: { low, high, log: true, title: "operations per byte" }, y: { low: bottom, high: Math.max(...shown.map(peak)) * 3, log: true, unit: "flops", title: "operations per second" } });
+  const { x, y } = frame, start = Math.max(low, bottom / device.bandwidth);
+  const line = (...ends) => frame.svg.append(T.svg("path", { class: "roof", d: "M" + ends.map(([at, speed]) => `${x(at)} ${y(speed)}`).join(" L") }));
+  const say = (at, up, text, more) => frame.svg.append(T.svg("text", { class: "strong", x: at, y: up, text, ...more }));
+  line([start, start * device.bandwidth], [top / device.bandwidth, top]);
+  const slope = (Math.atan2(y(10) - y(1), x(10) - x(1)) * 180) / Math.PI, at = Math.sqrt((start * top) / device.bandwidth);
+  say(0, -7, "memory " + T.value(device.bandwidth, "speed"), { "text-anchor": "middle", transform: `translate(${x(at)} ${y(at * device.bandwidth)}) rotate(${slope})` });
+  let above = Infinity;
+  for (const [unit, flops] of device.roofs.slice().sort((one, two) => one[1] - two[1])) {
+    line([flops / device.bandwidth, flops], [high, flops]);
+    above = Math.min(y(flops) - 6, above - 14);
+    say(frame.right - 2, above, `${unit} ${T.value(flops, "flops")}`, { "text-anchor": "end" });
   }
   const most = Math.max(...points.map((point) => point.row[2]));
-  for (const { row, x, y } of points) frame.svg.append(T.dot(frame, x, y, { class: T.color(index), r: 3 + 7 * Math.sqrt(row[2] / most), title: `${row[0]}: ${T.time(row[2])}, ${T.value(Math.min(1, row[3] / row[2]), "share")} of the speed of light` }));
+  for (const { row, x, y } of points) frame.svg.append(T.dot(frame, x, y, { class: T.color(index), r: 3 + 7 * Math.sqrt(row[2] / most), title: `${row[0]}${row[8] ? ` of ${row[8]}` : ""}: ${T.time(row[2])}, ${T.value(Math.min(1, row[3] / row[2]), "share")} of the speed of light` }));
   return frame.svg;
 };
-T.kinds.roofline = (data, section, page) => {
-  const graph = page.sections.find((own) => own.kind === "graph" && own.data.devices);
-  const cards = data.devices.map((device, place) => {
-    const known = graph ? graph.data.devices.indexOf(device.name) : place, index = known < 0 ? place : known;
-    const drawn = T.roofline(device, index);
-    return T.el("div", { class: "card stack" }, T.el("h3", { class: "chips" }, T.swatch(index), `${device.name}: ${device.gpu}${device.sms ? `, ${device.sms} SMs` : ""}`),
-      drawn || T.el("p", { class: "muted small", text: "No kernel here has both arithmetic and bytes that could be counted." }),
-      T.table([
-        { title: "Kernel", of: (row) => T.kernel(row[0]), key: (row) => row[0] },
-        { title: "Steps", right: true, of: (row) => T.count(row[1]), key: (row) => row[1] },
-        { title: "Time", right: true, of: (row) => T.time(row[2]) , key: (row) => row[2] },
-        { title: "Speed of light", right: true, of: (row) => (row[2] > 0 ? T.value(Math.min(1, row[3] / row[2]), "share") : ""), key: (row) => row[3] / row[2] },
-        { title: "Limit", of: (row) => row[6], key: (row) => row[6] }], device.kernels, { size: 8, caption: `Kernels on ${device.name}` }),
-      device.left_out ? T.el("p", { class: "small muted", text: `${T.count(device.left_out)} more kernels take less time each.` }) : null);
-  });
-  const parts = [T.el("p", { class: "muted" }, T.words(data.headline)), T.el("div", { class: "grid" }, cards)];
+T.kinds.roofline = (data) => {
+  const color = (device) => device.color ?? data.devices.indexOf(device);
+  const rows = data.devices.flatMap((device) => device.kernels.map((row) => ({ device, row }))).sort((one, two) => two.row[2] - one.row[2]);
+  const drawn = data.devices.map((device) => [device, T.roofline(device, color(device), data.devices)]).filter(([, chart]) => chart);
+  const apart = rows.filter(({ row }) => !(row[4] > 0 && row[5] > 0)).length, left = data.devices.reduce((sum, device) => sum + device.left_out, 0);
+  const columns = [
+    { title: "Kernel", of: ({ row }) => T.kernel(row[0]), key: ({ row }) => row[0] }, { title: "Trace", of: ({ row }) => row[8] || "", key: ({ row }) => row[8] || "" },
+    { title: "On", of: ({ device }) => T.el("span", { class: "chips" }, T.swatch(color(device)), device.name), key: ({ device }) => device.name },
+    { title: "Steps", right: true, of: ({ row }) => T.count(row[1]), key: ({ row }) => row[1] }, { title: "Time", right: true, of: ({ row }) => T.time(row[2]), key: ({ row }) => row[2] },
+    { title: "Speed of light", right: true, of: ({ row }) => (row[2] > 0 ? T.value(Math.min(1, row[3] / row[2]), "share") : ""), key: ({ row }) => row[3] / row[2] },
+    { title: "Limit", of: ({ row }) => row[6], key: ({ row }) => row[6] }];
+  if (!rows.some(({ row }) => row[8])) columns.splice(1, 1);
+  const parts = [T.el("p", { class: "muted" }, T.words(data.headline)), T.el("div", { class: "grid" }, drawn.map(([device, chart]) =>
+    T.el("div", { class: "card stack" }, T.el("h3", { class: "chips" }, T.swatch(color(device)), `${device.name}: ${device.gpu}${device.sms ? `, ${device.sms} SMs` : ""}`), chart))),
+  T.el("div", { class: "card" }, T.table(columns, rows, { size: 12, caption: "Kernels and their limits" }))];
   if (data.differences.length) {
     const times = data.differences.flatMap((row) => [row[2], row[3]]).filter((ns) => ns > 0), low = Math.min(...times) / 1.5, high = Math.max(...times) * 1.5;
     const frame = T.plot({ label: "Measured time against predicted time", x: { low, high, log: true, unit: "ns", title: "predicted" }, y: { low, high, log: true, unit: "ns" } });
@@ -43,7 +50,8 @@ T.kinds.roofline = (data, section, page) => {
       { title: "Factor", right: true, of: (row) => T.digits(row[3] / row[2]), key: (row) => row[3] / row[2] },
       { title: "Within its error bar", of: (row) => (Math.abs(row[3] - row[2]) <= row[4] * row[2] ? "yes" : "no"), key: (row) => row[4] }], data.differences, { size: 10, caption: "Predicted and measured times" })));
   }
-  parts.push(T.notes(["The speed of light is what the data sheet allows: each byte that a step touches once from memory, each operation at the peak of its unit."]));
+  parts.push(T.notes(["A dot is a kernel, the larger the more time it takes. The roofs are those of the data sheet; the speed of light is a kernel on its roof: each byte that it touches once from memory, each operation at the peak of its unit.",
+    apart && `${T.count(apart)} rows have no arithmetic that could be counted: they are in the table only.`, left && `${T.count(left)} more kernels take less time each.`].filter(Boolean)));
   return parts;
 };
 T.kinds.tradeoffs = (data) => {
@@ -67,7 +75,7 @@ T.kinds.tradeoffs = (data) => {
       T.el("div", { class: "card stack" }, T.el("h3", { text: "All plans" }), T.table([
         { title: "Plan", of: (row) => (row.role === "plan" ? T.el("b", { text: row.name }) : row.name), key: (row) => row.name }, { title: "Requests/s", right: true, of: (row) => T.digits(row.rate), key: (row) => row.rate },
         { title: "Latency", right: true, of: (row) => T.time(row.latency_ns), key: (row) => row.latency_ns }, { title: "Per million", right: true, of: (row) => (row.usd > 0 ? T.value(row.usd, "usd") : ""), key: (row) => row.usd },
-        { title: "Beaten by none", of: (row) => (row.front ? "yes" : ""), key: (row) => (row.front ? 1 : 0) }], data.points, { size: 12, caption: "Throughput, latency and cost of all plans" }))));
+        { title: "Unbeaten", of: (row) => (row.front ? "yes" : ""), key: (row) => (row.front ? 1 : 0) }], data.points, { size: 12, caption: "Throughput, latency and cost of all plans" }))));
   }
   const change = (value, from) => (from > 0 ? T.percent(value / from - 1) : "");
   if (data.what_ifs.length || data.helpers.length) parts.push(T.el("div", { class: "card stack" }, T.el("h3", { text: "What if" }),

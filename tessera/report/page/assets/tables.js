@@ -1,6 +1,6 @@
 "use strict";
 // A kernel by a name that fits; the whole of it is its title.
-T.kernel = (name) => T.el("span", { title: name, text: T.short(name.replace(/^m\d+\./, ""), 34) });
+T.kernel = (name) => T.el("span", { class: "kernel", title: name, text: T.short(name.replace(/^m\d+\./, ""), 40) });
 // Tables that show a page at a time, so that a long one costs no more than a short one.
 // A column: {title, right, of(row) -> text or element, key(row) -> what to sort by}.
 T.table = (columns, rows, options) => {
