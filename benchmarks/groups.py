@@ -239,7 +239,9 @@ LAPTOP = (
 PAPER = (
     Run("paper.figures run", (Need.TABLES,)),
     Run("paper.figures plans", (Need.TABLES,)),
-    # Writes the page of the docs from the file, so that it needs no tables.
+    Run("paper.kernels", (Need.TABLES,)),
+    Run("paper.clusters", (Need.TABLES,)),
+    # Writes the page of the docs from the files, so that it needs no tables.
     Run("paper.figures show"),
 )
 GROUPS: Mapping[str, tuple[Run, ...]] = {

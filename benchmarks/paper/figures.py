@@ -20,8 +20,9 @@ requests in the steady state, with as many batches under way as that takes, with
 `plans` adds `planned` to cells of one GPU on each side, in an order that spreads them over models,
 GPUs and batches: the plan of `tessc plan` for the same steps, simulated.
 
-`show` writes the page and its plots. It prints gains below the error of looked-up times (5%) as
-none, and names cells without rows.
+`show` writes the page with its pictures, and the tables (`paper_tables.md`), from this file,
+`paper_kernels.json` and `paper_clusters.json`. It prints gains below the error of looked-up times
+(5%) as none, and names cells without rows.
 
 Longer than 400 lines because a cell is priced, split and planned from the same parts.
 """
@@ -36,9 +37,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.common import ROOT, arguments, machine, write
+from benchmarks.common import RESULTS, ROOT, arguments, machine, write
 from benchmarks.paper.models import QWEN_TEXT, mamba_trace, vision_trace
-from benchmarks.paper.page import falls_short, nine_tenths, write_page
+from benchmarks.paper.page import falls_short, nine_tenths, write_tables
 from benchmarks.paper.plans import Planned, planned
 from benchmarks.paper.split import (
     Held,
@@ -50,6 +51,7 @@ from benchmarks.paper.split import (
     losses,
     queued_period,
 )
+from benchmarks.paper.story import write_page
 from benchmarks.planning.real_traces import DECODERS
 from benchmarks.planning.serving_traces import FOLDER, ServingStep, serving_trace
 from tessera.driver.fleet.find_ways import tensor_way
@@ -504,7 +506,8 @@ def main() -> None:
     else:
         data = json.loads(given.output.read_text())
         missing = [cell.name for cell in cells() if cell.name not in data["cells"]]
-        write_page(data, missing, given.docs / "paper.md", given.docs)
+        write_tables(data, missing, RESULTS / "paper_tables.md")
+        write_page(data, given.docs)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""The page of the paper's figures, and its plots as SVG: `figures show` calls this.
+"""Gains of cells of the paper's figures, and the tables of all of them: `figures show` calls this.
 
-Longer than 400 lines because the page is one text, a section after the other.
+In: rows of `paper.json`. Out: gains, and a file of tables.
+
+Longer than 400 lines because the file is one text, a section after the other.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
-
-from benchmarks.common import RESULTS
-from benchmarks.gain.program import USUAL_FORMS
 
 NOISE = 0.05
 ENOUGH = 0.9
@@ -26,16 +24,7 @@ _LOST = {
 USUAL = "100Gb/s"
 LINKS = ("25Gb/s", USUAL, "400Gb/s")
 COARSE = ("dp", "phase", "attention", "layers", "tensor")
-_NAMES = {
-    "dp": "data parallel",
-    "phase": "phase",
-    "attention": "attention/FFN",
-    "layers": "layers",
-    "two_first": "two of the first",
-}
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee")
 _FEW_ROWS = 0.5
-_FAR = 1.5
 Row = Mapping[str, Any]
 
 
@@ -121,173 +110,50 @@ def is_measured(row: Row) -> bool:
     return all(own.get("table", 0.0) >= _FEW_ROWS for own in row["sources"])
 
 
-def write_page(data: Row, missing: Sequence[str], page: Path, plots: Path) -> None:
-    """The page and a plot for each pair."""
+def write_tables(data: Row, missing: Sequence[str], path: Path) -> None:
+    """All cells, and what lies between them and their bounds."""
     rows: list[Row] = list(data["cells"].values())
-    folder = plots / "images"
-    folder.mkdir(exist_ok=True, parents=True)
     single = [row for row in rows if row["count"] == 1]
-    lines = [_HEAD, "", *_summary(rows)]
+    lines = [_HEAD]
     for pair in dict.fromkeys(str(row["pair"]) for row in single):
         own = [row for row in single if row["pair"] == pair]
-        image = folder / f"paper-{pair.replace(',', '-')}.svg"
-        image.write_text(_plot(pair, own))
-        lines += ["", f"## {_title(pair)}", ""]
-        lines += [f"![kernel level over coarse splits, {_title(pair)}](images/{image.name})", ""]
-        lines += _table(own)
+        lines += ["", f"## {title_of(pair)}", "", *_table(own)]
     lines += ["", "## What eats the bound", "", *_lost(rows)]
-    lines += ["", "## Planner and simulator", "", *_planned(single)]
+    if any("planned" in row[USUAL] for row in single):
+        lines += ["", "## Planner and simulator", "", *_planned(single)]
     lines += ["", "## No replica on one GPU: Llama-3-70B", "", *_large(rows)]
     lines += ["", "## Links", "", *_links(single)]
     lines += ["", "## Without overlap, another order, weights once", "", *_ablations(single)]
-    lines += ["", "## What is not here", "", *(f"- {line}" for line in _NOT_COVERED)]
     if missing:
-        lines.append(f"- {len(missing)} cells that the script has and that were not reached: "
-                     + ", ".join(missing))  # fmt: skip
-    page.write_text("\n".join(lines) + "\n")
+        lines += ["", f"Cells that the script has and that were not reached: {', '.join(missing)}."]
+    path.write_text("\n".join(lines) + "\n")
 
 
-_HEAD = "\n".join(
-    (
-        "# The paper's figures",
-        "",
-        "`python -m benchmarks.paper.figures run` makes these figures from "
-        "[measured tables](planning.md#tables) and from the rules by which steps and transfers "
-        "take time; `show` writes this page (`benchmarks/results/paper.json`). Nothing here ran "
-        "on these GPUs.",
-        "",
-        "A cell is a pair of GPUs, a model, a batch and a mix of lengths (tokens of prompt and "
-        "answer); prompts are read in fours, over a link of 100 Gb/s unless said. Figures are "
-        "requests per second of the split by kernels over those of another way to use the same "
-        "GPUs, in the steady state, within their memory. Differences below 5% are within the "
-        "error of looked-up times, and are printed as none.",
-        "",
-        "Kernel level is the best that any split by kernels can do with these times, links and "
-        "memory: weights on both sides, a placement for each request, found by a linear program "
-        "(`benchmarks/paper/split.py`; of nearly equal splits it takes one in which a request "
-        "alone is short, which costs what `short` says [below](#what-eats-the-bound)). It is "
-        "not a plan of `tessc plan`, which has one "
-        "placement for all requests: plans, simulated, stand beside it "
-        "[below](#planner-and-simulator). `queued` is the same split "
-        "when requests wait for one another, with as many batches under way as memory holds, at "
-        "most 8, in the better of two orders. `bound` is what kernel level would reach over the "
-        "best coarse split if transfers, gaps and memory cost nothing. `from tables` is the share "
-        "of the time on each GPU that comes from tables; the rest is carried over by a ratio "
-        "or comes from the model of data sheets. A star marks models of which tables have less "
-        "than half.",
-    )
-)
+_HEAD = """# The paper's figures: all cells
 
-_NOT_COVERED = (
-    "runs on such pairs of GPUs: none were there",
-    "Llama-3-70B on 1+1 GPUs: it fits no pair",
-    "attention sinks of GPT-OSS, and sliding windows of its prefill steps; scans of Mamba2 are "
-    "priced by their bytes, which is too little for prefill",
-    "Qwen2.5-VL has an image of 784 by 784 in each prompt; the MMDiT is one denoising step",
-    "batches of several sizes at a time, and prompts that differ in length",
-    "of all combinations: Llama-3-70B at batches 1 and 256, and with long prompts at batch 8 or on "
-    "8+8 GPUs; long prompts of Qwen2.5-VL and Mamba2; plans of `tessc plan` for more than one GPU "
-    "on each side",
-)
+`python -m benchmarks.paper.figures show` writes this file from `paper.json`; [the page](../../docs/concepts/paper.md) has the pictures, and what they mean.
+
+Figures are requests per second of the split by kernels over those of another way to use the same GPUs. `queued` is the same split when requests wait for one another, with as many batches under way as memory holds, at most 8, in the better of two orders. `bound` is what kernel level would reach over the best coarse split if transfers, gaps and memory cost nothing. `from tables` is the share of the time on each GPU that comes from tables; the rest is carried over by a ratio or comes from the model of data sheets. A star marks models of which tables have less than half. Differences below 5% are within the error of looked-up times, and are printed as none."""  # noqa: E501
 
 
-def _summary(rows: Sequence[Row]) -> list[str]:
-    """Where the published gain is met, and where not."""
-    phase = [(g, row) for row in rows if (g := gain(row, "phase")) is not None]
-    best = [(g, row) for row in rows if (g := over_best(row)) is not None]
-    queued = [g for row in rows if (g := over_best(row, "queued")) is not None]
-    if not phase or not best:
-        return ["No cell has all that is compared."]
-    top, where = max(phase, key=lambda item: item[0])
-    mean = sum(g for g, _ in phase) / len(phase)
-    met = sum(g >= 1.5 for g, _ in phase)
-    most, at = max(best, key=lambda item: item[0])
-    gained = sum(g - 1 >= NOISE for g, _ in best)
-    behind = [(g, row) for g, row in best if g <= 1 - NOISE]
-    judged = [row for row in rows if is_judged(row)]
-    reached = sum(not falls_short(row) for row in judged)
-    two = [g for row in rows if (g := gain(row, "two_first")) is not None]
-    per = [g for row in rows if (g := _per_dollar(row)) is not None]
-    return [
-        "The paper publishes up to 2.3 times the throughput of prefill/decode splits, 1.5 in the "
-        f"mean. Here: up to {top:.2f} ({_where(where)}), {mean:.2f} in the mean of {len(phase)} "
-        f"cells; 1.5 or more in {met}.",
-        "",
-        *_over_phase(),
-        "",
-        "Over the best coarse split, data parallel among them, there is a gain of more than 5% in "
-        f"{gained} of {len(best)} cells, at most {most:.2f} ({_where(at)}). Data parallelism "
-        "explains most of the gain over phase splits: where a replica fits each GPU, it uses both "
-        "GPUs fully, and a phase split does so only if the work of the two phases happens to "
-        "divide as the speeds do.",
-        "",
-        f"With requests that wait for one another, more than 5% is left in "
-        f"{sum(g - 1 >= NOISE for g in queued)} of {len(queued)} cells of one GPU on each side.",
-        "",
-        f"In {len(behind)} cells kernel level is behind the best coarse split"
-        + (f", at worst {min(behind, key=lambda item: item[0])[0]:.2f}" if behind else "")
-        + ": it has all weights on both sides (the paper's stated limit), and little memory is "
-        "left for batches under way. There the coarse split is the one to take.",
-        "",
-        f"Of {len(judged)} cells whose bound is above 1.05, {reached} reach 90% of it; "
-        "[below](#what-eats-the-bound) is what eats it in the others.",
-        "",
-        f"Against two of the first GPU of the pair: {min(two):.2f} to {max(two):.2f} times the "
-        f"requests; per dollar {min(per):.2f} to {max(per):.2f} times.",
-    ]
-
-
-def _over_phase() -> list[str]:
-    """Cells of `benchmarks.gain.program` that are far above the split by phase, and why."""
-    data = json.loads((RESULTS / "gain_program.json").read_text("utf-8"))["cells"]
-    made = []
-    for name, row in data.items():
-        forms = {form: f["figure"] for form, f in row["forms"].items() if f}
-        phase = forms.get("phase")
-        alone = [figure for form, figure in forms.items() if form.startswith("only ")]
-        if phase is None or not alone or name.endswith("/s"):  # those with a demand have prices
-            continue
-        best = max(forms.values())
-        usual = max(
-            figure for form, figure in forms.items() if form in USUAL_FORMS or figure in alone
-        )
-        over = [best / phase, max(alone) / phase, best / usual]
-        if over[0] >= _FAR:
-            made.append([name, *(f"{x:.2f}" for x in over)])
-    made.sort(key=lambda line: -float(line[1]))
-    good = sum(float(line[2]) >= 1 - NOISE for line in made)
-    return [
-        "So large a gain is over a phase split on unequal pairs, where it leaves one GPU idle: in "
-        f"{good} of the {len(made)} of our [40 cells](gain.md) that are {_FAR} times a phase split "
-        "or more, GPUs of one kind alone are as good as the phase split. Over the best of the "
-        "forms that people use, less of it is left:",
-        "",
-        *_lines(
-            (
-                "cell (prompt/answer)",
-                "our answer over phase",
-                "one kind of GPU alone over phase",
-                "our answer over the best form",
-            ),
-            made,
-        ),
-    ]
-
-
-def _where(row: Row) -> str:
+def where(row: Row) -> str:
+    """The cell in words."""
     sides = f" {row['count']}+{row['count']}" if row["count"] > 1 else ""
-    return f"{row['model']} on {_title(row['pair'])}{sides}, batch {row['batch']}, {_mix(row)}"
+    return f"{row['model']} on {title_of(row['pair'])}{sides}, batch {row['batch']}, {mix_of(row)}"
 
 
-def _mix(row: Row) -> str:
+def mix_of(row: Row) -> str:
+    """Tokens of prompt and answer."""
     return f"{row['mix'][0]}/{row['mix'][1]}" if row["mix"][0] else "images"
 
 
-def _title(pair: str) -> str:
+def title_of(pair: str) -> str:
+    """A pair of GPUs."""
     return " + ".join(name.upper() for name in pair.split(","))
 
 
-def _per_dollar(row: Row) -> float | None:
+def per_dollar(row: Row) -> float | None:
+    """Requests per dollar over two of the first GPU."""
     two, prices = gain(row, "two_first"), row["usd_per_hour"]
     return None if two is None or None in prices else two * 2 * prices[0] / sum(prices)
 
@@ -310,7 +176,7 @@ def _cells(row: Row) -> list[str]:
         "-" if bound is None else f"{bound:.2f}",
         eaten(row),
         shown(gain(row, "two_first")),
-        shown(_per_dollar(row)),
+        shown(per_dollar(row)),
         _from_tables(row),
     ]
 
@@ -338,7 +204,10 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 def _table(rows: Sequence[Row]) -> list[str]:
     lines = _lines(
         ("model, lengths", "batch", *_COLUMNS),
-        ([f"{row['model']}, {_mix(row)}", str(row["batch"]), *_cells(row)] for row in _order(rows)),
+        (
+            [f"{row['model']}, {mix_of(row)}", str(row["batch"]), *_cells(row)]
+            for row in _order(rows)
+        ),
     )
     return [
         *lines,
@@ -366,7 +235,7 @@ def _lost(rows: Sequence[Row]) -> list[str]:
             ("GPUs, model, lengths", "batch", "bound", "reached", *_LOST, "batches under way"),
             (
                 [
-                    f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                    f"{title_of(row['pair'])}, {row['model']}, {mix_of(row)}",
                     str(row["batch"]),
                     f"{over_best(row, 'bound'):.2f}",
                     f"{of_bound(row):.0%}",
@@ -384,8 +253,6 @@ def _planned(rows: Sequence[Row]) -> list[str]:
     """Plans of `tessc plan`, simulated, beside the linear program."""
     tried = [row for row in rows if "plan" in row[USUAL]]
     made = [row for row in tried if "planned" in row[USUAL]]
-    if not made:
-        return ["No cell was planned."]
     parts = sorted(_of(row, "kernel") for row in made)
     ahead = [_of(row, best_coarse(row) or "kernel") for row in made]
     splits = [row for row in made if _split_ns(row) is not None]
@@ -401,7 +268,7 @@ def _planned(rows: Sequence[Row]) -> list[str]:
          "its best split, over kernel level", "over its own other ways", "plan", "slots", "busy"),
         (
             [
-                f"{_title(row['pair'])}, {row['model']}, {_mix(row)}",
+                f"{title_of(row['pair'])}, {row['model']}, {mix_of(row)}",
                 str(row["batch"]),
                 f"{_of(row, 'kernel'):.2f}",
                 f"{_of(row, best_coarse(row) or 'kernel'):.2f}",
@@ -444,7 +311,7 @@ def _planned(rows: Sequence[Row]) -> list[str]:
         "",
         *lines,
         *(
-            f"\n{_where(row)}: no plan, {row[USUAL]['plan']['none']}."
+            f"\n{where(row)}: no plan, {row[USUAL]['plan']['none']}."
             for row in tried
             if "none" in row[USUAL]["plan"]
         ),
@@ -489,7 +356,7 @@ def _eaten(row: Row) -> str:
     """What a cell reaches of its bound, and what the linear program does."""
     kernel = row["bound"] / row[USUAL]["kernel"]
     reached = row["bound"] / _better_ns(row)
-    return f"{_where(row)}, {reached:.3f} (kernel level {kernel:.3f})"
+    return f"{where(row)}, {reached:.3f} (kernel level {kernel:.3f})"
 
 
 def _over_others(row: Row) -> str:
@@ -508,7 +375,7 @@ def _large(rows: Sequence[Row]) -> list[str]:
         ("GPUs, lengths", "batch", "over tensor", *_COLUMNS),
         (
             [
-                f"{row['count']}+{row['count']} {_title(row['pair'])}, {_mix(row)}",
+                f"{row['count']}+{row['count']} {title_of(row['pair'])}, {mix_of(row)}",
                 str(row["batch"]),
                 shown(gain(row, "tensor")),
                 *_cells(row),
@@ -530,7 +397,7 @@ def _links(rows: Sequence[Row]) -> list[str]:
     usual = [row for row in rows if row["mix"] == [1020, 129]]
     made = [
         [
-            f"{_title(row['pair'])}, {row['model']}",
+            f"{title_of(row['pair'])}, {row['model']}",
             str(row["batch"]),
             *(shown(over_best(row, link=link)) for link in LINKS),
         ]
@@ -569,63 +436,3 @@ def _ablations(rows: Sequence[Row]) -> list[str]:
         "",
         *_lines(("", "cells", "worst", "median", "best"), lines),
     ]
-
-
-def _plot(pair: str, rows: Sequence[Row]) -> str:
-    """Gains by batch at 100 Gb/s, a line per baseline, for each model."""
-    usual = [r for r in rows if r["mix"] == [1020, 129]]
-    models = list(dict.fromkeys(str(row["model"]) for row in usual))
-    width, height, left, top = 330, 260, 46, 34
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width * max(len(models), 1) + 150}" '
-        f'height="{height + 60}" font-family="sans-serif" font-size="12">',
-        '<rect width="100%" height="100%" fill="white"/>',
-    ]
-    names = tuple(_NAMES)
-    for number, model in enumerate(models):
-        own = sorted((r for r in usual if r["model"] == model), key=lambda r: int(str(r["batch"])))
-        x0 = number * width + left
-        parts.append(f'<text x="{x0}" y="20">{model} on {_title(pair)}, 1020/129</text>')
-        parts += _axes(x0, top, width - 70, height - 40, [str(r["batch"]) for r in own])
-        for name, colour in zip(names, _COLOURS, strict=True):
-            points = []
-            for at, row in enumerate(own):
-                value = gain(row, name)
-                if value is not None:
-                    x = x0 + (at + 0.5) * (width - 70) / max(len(own), 1)
-                    points.append((x, _y(value, top, height - 40)))
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"/>')
-            parts += [
-                f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points
-            ]
-    x = width * max(len(models), 1) + 10
-    for at, (name, colour) in enumerate(zip(names, _COLOURS, strict=True)):
-        y = top + 14 + 18 * at
-        parts.append(f'<circle cx="{x}" cy="{y - 4}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 10}" y="{y}">over {_NAMES[name]}</text>')
-    return "\n".join([*parts, "</svg>", ""])
-
-
-_LOW, _HIGH = 0.6, 2.4
-
-
-def _y(value: float, top: float, height: float) -> float:
-    part = (min(max(value, _LOW), _HIGH) - _LOW) / (_HIGH - _LOW)
-    return top + height * (1 - part)
-
-
-def _axes(x0: float, top: float, width: float, height: float, labels: Sequence[str]) -> list[str]:
-    parts = []
-    for tick in (0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2):
-        y = _y(tick, top, height)
-        colour = "#888" if tick == 1.0 else "#ddd"
-        parts.append(
-            f'<line x1="{x0}" y1="{y:.1f}" x2="{x0 + width}" y2="{y:.1f}" stroke="{colour}"/>'
-        )
-        parts.append(f'<text x="{x0 - 28}" y="{y + 4:.1f}">{tick:.1f}</text>')
-    for at, label in enumerate(labels):
-        x = x0 + (at + 0.5) * width / max(len(labels), 1)
-        parts.append(f'<text x="{x - 8:.1f}" y="{top + height + 18}">{label}</text>')
-    parts.append(f'<text x="{x0 + width / 2 - 20}" y="{top + height + 36}">batch</text>')
-    return parts

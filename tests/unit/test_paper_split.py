@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from dataclasses import replace
 from math import prod
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
+from benchmarks.common import RESULTS, ROOT
 from benchmarks.paper.page import falls_short, nine_tenths
 from benchmarks.paper.split import (
     Held,
@@ -20,6 +24,7 @@ from benchmarks.paper.split import (
     losses,
     queued_period,
 )
+from benchmarks.paper.story import write_page
 from tessera.planning.problem.problem import Tensor
 from tests.helpers.share import share
 
@@ -151,3 +156,19 @@ def test_layers_that_come_again_are_those_of_the_whole_model(states: int) -> Non
     )
     assert sorted(short.caches.values()) == sorted(whole.caches.values())
     assert (short.attends, short.sources) == (whole.attends, whole.sources)
+
+
+def test_the_page_is_that_of_the_files(tmp_path: Path) -> None:
+    data = json.loads((RESULTS / "paper.json").read_text("utf-8"))
+    (tmp_path / "images").mkdir()
+    write_page(data, tmp_path)
+    docs = ROOT / "docs" / "concepts"
+    page = (docs / "paper.md").read_text("utf-8")
+    assert page == (tmp_path / "paper.md").read_text("utf-8")
+    assert page.count("\n") <= 150
+    pictures = {path.name: path.read_text("utf-8") for path in (tmp_path / "images").iterdir()}
+    assert pictures == {p.name: p.read_text("utf-8") for p in (docs / "images").glob("paper-*")}
+    for name, text in pictures.items():
+        ElementTree.fromstring(text)
+        assert f"images/{name}" in page
+        assert "prefers-color-scheme: dark" in text

@@ -36,6 +36,7 @@ from tessera.report.page.verdict import (
     sources,
 )
 from tessera.report.page.who import who_does_what
+from tessera.report.table import TRUST
 
 _MOST_FAMILIES = 12
 _WIDE_GAP = 0.1
@@ -242,6 +243,7 @@ def _rests(plan: Plan, spread: Spread) -> list[str]:
             "Error bars hold nine of ten draws of how far the times of steps may be off. "
             "A plan file has none for the other rows."
         )
+    notes.append(f"{TRUST[:1].upper()}{TRUST[1:]}.")
     return notes
 
 

@@ -8,7 +8,7 @@ are those counted in its code, or those that an operator cannot do without.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 
 from tessera.ir.plan.costs import Duration, StepCosts
@@ -91,7 +91,7 @@ def _gpu(given: Given, machine: Machine, devices: list[Device]) -> dict[str, obj
     gpu, sms = machine.gpu_of(devices[0]), devices[0].sms
     rates: dict[str, float] = {}
     kernels: dict[tuple[str, str], _KernelSum] = {}
-    units: Counter[str] = Counter()
+    units: dict[str, float] = defaultdict(float)
     placed = [
         (trace, row)
         for number, trace in enumerate(given.traces)
@@ -124,7 +124,7 @@ def _gpu(given: Given, machine: Machine, devices: list[Device]) -> dict[str, obj
         "gpu": gpu.name,
         "sms": sms,
         "bandwidth": gpu.memory_bandwidth,
-        "roofs": [[unit, rates[unit]] for unit, _ in units.most_common(3)],
+        "roofs": [[unit, rates[unit]] for unit in sorted(units, key=lambda unit: -units[unit])[:3]],
         "kernels": [kernel.value() for kernel in ranked[:_MOST_POINTS]],
         "left_out": max(0, len(ranked) - _MOST_POINTS),
     }

@@ -6,7 +6,7 @@ rows for the first section of a page. Names of devices and plans stand in backti
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -172,7 +172,7 @@ def _differs(plan: Plan, own: Json) -> Iterator[str]:
 def sources(plan: Plan) -> list[list[object]]:
     """The sources of the times of steps, each with its share of the time of a request, and how
     much less than the best it is trusted."""
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     for replica in plan.replicas:
         for placed in replica.traces:
             part = replica.serves(placed.trace) * plan.traces[placed.trace].share
@@ -199,11 +199,11 @@ def changes(plan: Plan, what_ifs: Sequence[WhatIf], report: Document | None) -> 
             gain = 1 - row.latency_ns / plan.latency_ns
         made.append((gain, row.change))
     made.sort(key=lambda row: -abs(row[0]))
-    found = [[change, _effect(gain)] for gain, change in made[:_MOST_CHANGES]]
-    if not found and report is not None:
+    shown = [[change, _effect(gain)] for gain, change in made[:_MOST_CHANGES]]
+    if not shown and report is not None:
         parted = (text.partition(": ") for text in texts(report.value, "helpers"))
-        found = [[change, effect] for change, _, effect in list(parted)[:_MOST_CHANGES]]
-    return [*found, *_to_measure(plan)]
+        shown = [[change, effect] for change, _, effect in list(parted)[:_MOST_CHANGES]]
+    return [*shown, *_to_measure(plan)]
 
 
 def _effect(gain: float) -> str:
@@ -212,14 +212,14 @@ def _effect(gain: float) -> str:
 
 def _to_measure(plan: Plan) -> Iterator[list[str]]:
     """The kernel whose error bar is the most of the plan's: errors of its steps go together."""
-    bars: Counter[tuple[str, str]] = Counter()
+    bars: dict[tuple[str, str], float] = defaultdict(float)
     for replica in plan.replicas:
         for placed in replica.traces:
             part = replica.serves(placed.trace) * plan.traces[placed.trace].share
             for step in placed.steps:
                 bars[step.name, step.device] += part * step.predicted_ns * step.error
     whole = sum(bar * bar for bar in bars.values())
-    for (name, device), bar in bars.most_common(1):
-        if whole > 0:
-            said = f"measuring `{short_name(name, 40)}` on `{device}` (`tessc profile`)"
-            yield [said, f"{bar * bar / whole:.0%} of the error"]
+    if whole > 0:
+        (name, device), bar = max(bars.items(), key=lambda item: item[1])
+        said = f"measuring `{short_name(name, 40)}` on `{device}` (`tessc profile`)"
+        yield [said, f"{bar * bar / whole:.0%} of the error"]
