@@ -2,9 +2,9 @@
 
 In: statements as `statements` makes them, a target and a version. Out: for each
 statement what ptxas says against it, or None. `ptxas -arch compute_XX` reads and checks without
-making code. It reports every line of a module that it refuses, except behind a syntax error: the
-lines reported so far are left out and the rest is asked again until nothing is refused. Answers are
-kept in a folder, so an interrupted run goes on where it stopped.
+making code. It reports every line of a module that it refuses, up to a syntax error: what follows
+is asked next, and then all that was not refused, until nothing is. Answers are kept in a folder, so
+an interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.reading.statements import in_kernel, module_head
-from tests.helpers.ptxas import COMPLAINT, ptxas_version, raised
+from tests.helpers.ptxas import ptxas_version, raised
 
 BATCH = 400
+REMEMBERED = 40
+_COMPLAINT = re.compile(r"input\.ptx, line (\d+); (?:error|fatal)\s*: (.*)")
+"""A complaint about our text; others are about code that ptxas puts in place of an instruction."""
 _UNKNOWN_TARGET = re.compile(
     r"is not defined for option|Unsupported \.target|Unsupported \.version"
 )
@@ -33,57 +37,77 @@ class Oracle:
         self.version = ptxas_version(executable)
         self.folder = folder / self.version
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.answers: dict[str, dict[str, str | None]] = {}
 
     def ask(
         self, statements: Sequence[str], target: str, version: str
     ) -> dict[str, str | None] | None:
         """What is wrong with each statement; None if ptxas lacks the target or the version."""
-        path = self.folder / f"{target}_{version}.json"
-        known: dict[str, str | None] = json.loads(path.read_text()) if path.exists() else {}
-        if known.get("") == "lacking":
+        known = self._known(f"{target}_{version}")
+        if "" in known:
             return None
         new = [text for text in dict.fromkeys(statements) if text not in known]
-        for start in range(0, len(new), BATCH):
-            answer = self._judge(new[start : start + BATCH], target, version)
-            if answer is None:
-                path.write_text('{"": "lacking"}')
-                return None
-            known |= answer
-        if new:
-            path.write_text(json.dumps(known))
+        path = self.folder / f"{target}_{version}.jsonl"
+        batches = [new[start : start + BATCH] for start in range(0, len(new), BATCH)]
+        with ThreadPoolExecutor(2) as pool:
+            for answer in pool.map(lambda texts: self._judge(texts, target, version), batches):
+                rows = {"": "lacking"} if answer is None else answer
+                known.update(rows)
+                with path.open("a") as file:
+                    file.writelines(json.dumps(row) + "\n" for row in rows.items())
+        if "" in known:
+            return None
         return {text: known[text] for text in statements}
+
+    def _known(self, name: str) -> dict[str, str | None]:
+        """The answers for a target and version; those of a few are kept in memory."""
+        if name not in self.answers:
+            path = self.folder / f"{name}.jsonl"
+            lines = path.read_text().splitlines() if path.exists() else []
+            while len(self.answers) >= REMEMBERED:
+                self.answers.pop(next(iter(self.answers)), None)
+            self.answers[name] = dict(map(json.loads, lines))
+        return self.answers[name]
 
     def _judge(
         self, statements: Sequence[str], target: str, version: str
     ) -> dict[str, str | None] | None:
         answer: dict[str, str | None] = dict.fromkeys(statements)
-        live = list(statements)
+        live, start = list(statements), 0
         while live:
             lines, places = module_head(target, version), {}
-            for number, text in enumerate(live):
+            for number, text in enumerate(live[start:]):
                 lines += [f".entry k{number}(.param .b64 pointer) {{", in_kernel(text), "}"]
                 places[len(lines) - 1] = text  # lines count from 1
             code, output = self._run("\n".join(lines) + "\n", target)
-            said = [(int(line), what.strip()) for line, what in COMPLAINT.findall(output)]
-            # Modifiers in front of a syntax error are charged to what follows it.
-            last = min((line for line, what in said if what.startswith("Parsing")), default=1 << 60)
+            said = [(int(line), what.strip()) for line, what in _COMPLAINT.findall(output)]
             refused: dict[str, str] = {}
+            unread = ""
             for line, what in said:
-                if line in places and line <= last:
+                if line in places:
                     refused.setdefault(places[line], what)
-            if not refused:
-                if code == 0:
-                    return answer
-                if _UNKNOWN_TARGET.search(output) or any(line <= 2 for line, _ in said):
-                    return None
-                if len(live) == 1:
-                    return answer | {live[0]: output.strip()[:200]}
+                if what.startswith("Parsing"):
+                    unread = places.get(line, "")
+                    break
+            if refused:
+                answer |= refused
+                behind = live.index(unread) if unread else 0
+                start = sum(text not in refused for text in live[:behind])
+                live = [text for text in live if text not in refused]
+                start *= start < len(live)
+            elif code == 0 and start == 0:
+                return answer
+            elif start:
+                start = 0  # those in front of the last syntax error once more
+            elif _UNKNOWN_TARGET.search(output) or any(line <= 2 for line, _ in said):
+                return None
+            elif len(live) == 1:
+                return answer | {live[0]: output.strip()[:200]}
+            else:
                 half = len(live) // 2
                 first = self._judge(live[:half], target, version)
                 second = self._judge(live[half:], target, version)
                 return None if first is None or second is None else answer | first | second
-            answer |= refused
-            live = [text for text in live if text not in refused]
         return answer
 
     def _run(self, text: str, target: str) -> tuple[int, str]:

@@ -65,7 +65,7 @@ _NAMED = re.compile(r"\.reg\s*\.(pred|b128|b8)\s+([^;]+);")
 def header_statements(folder: Path) -> list[str]:
     """Every instruction in the inline assembly of C++ headers, over these registers."""
     seen: dict[str, None] = {}
-    for path in sorted(folder.rglob("*.h")):
+    for path in sorted(folder.rglob("*.h*")):
         for match in _ASM.finditer(path.read_text()):
             body = "".join(_TEXT.findall(match[1])).replace("\\n", "\n").replace("\\t", " ")
             body = re.sub(r"//[^\n]*", "", body)
