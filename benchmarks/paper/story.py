@@ -181,9 +181,10 @@ def _clusters(clusters: Mapping[str, Any]) -> str:
                 for kind, form in enumerate(("this mix", "data parallel", "layers", "tensor"))
                 if (known := own.get(form)) and known["requests_per_s"]
             ]
+            dots.reverse()  # the answer is drawn over what equals it
             bar = own["this mix"]["bar_requests_per_s"]
             ends = (bar[0] / base, bar[1] / base) if bar else None
-            label = f"  {name.partition(' ')[2].replace('x', ' ').replace(',', ' + ')}"
+            label = f"  {name.partition(' ')[2].replace(',', ' + ')}"
             made.append(Strip(label=label, dots=dots, middle=False, bar=ends))
     title = "Clusters of 2 to 16 GPUs: requests per second over prompts and answers apart (phase)"
     legend = (
@@ -192,7 +193,7 @@ def _clusters(clusters: Mapping[str, Any]) -> str:
         "layers",
         "tensor parallel",
     )
-    return strips(title, made, (0.4, 0.6, 0.8, 1, 1.2, 1.4), legend)
+    return strips(title, made, (0.4, 0.6, 0.8, 1, 1.2, 1.4, 1.6), legend)
 
 
 _ORDERS = {
@@ -270,8 +271,8 @@ def _claims(rows: Sequence[Row]) -> Iterator[str]:
         + (f" ({'; '.join(map(where, near))})" if near else "")
         + ". "
         + (
-            f"There a copy on each GPU is almost as good: {min(copies):.2f} to {max(copies):.2f} "
-            "is what is left over it. "
+            f"There a copy on each GPU has most of it: {min(copies):.2f} to {max(copies):.2f} "
+            "is what is left over that. "
             if copies
             else ""
         )
