@@ -403,7 +403,8 @@ def _order(rows: Sequence[Row]) -> Iterator[str]:
         "prefill steps and memory for few batches. Links of 25 in place of 400 Gb/s cost "
         f"{1 - median(slow):.1%} in the median and more than 6% in "
         f"{sum(g < 0.94 for g in slow)} of {len(slow)} cells (the paper: below 6% from 200 to 25 "
-        "Gb/s): each link has splits of its own here. " + _command("figures run", "both")
+        "Gb/s): each link has splits of its own here. We know the paper's two figures by summaries "
+        "only, and not which of them has which of these. " + _command("figures run", "both")
     )
 
 

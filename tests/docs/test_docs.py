@@ -93,7 +93,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
         env={**environment, "PATH": path, "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=False,
     )
 

@@ -102,7 +102,7 @@ def run_tessera(arguments: list[str], folder: Path, site: Path) -> subprocess.Co
         env={**os.environ, "PYTHONPATH": str(site), "TESSERA_NO_CACHE": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
 
@@ -126,7 +126,7 @@ def test_clean_installation(archives: tuple[Path, Path], tmp_path: Path) -> None
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert result.returncode == 0, result.stderr

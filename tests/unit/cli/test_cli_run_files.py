@@ -137,7 +137,7 @@ def test_standard_streams_that_are_closed(plan: str, tmp_path: Path, closed: str
             str(outputs),
         ]
     )
-    done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], timeout=120, check=False)
+    done = subprocess.run(["sh", "-c", f"exec {command} {closed}"], timeout=900, check=False)
     assert done.returncode == (1 if ">&-" in closed.split() else 0)
     assert zipfile.is_zipfile(outputs)
 
@@ -167,7 +167,7 @@ def test_no_code_from_the_folder_of_a_plan_runs(plan: str, tmp_path: Path) -> No
         env={**os.environ, "PYTHONPATH": root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
