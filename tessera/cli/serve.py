@@ -32,7 +32,7 @@ from tessera.ir.options import WrongOption
 
 if TYPE_CHECKING:
     from tessera.driver.serve.chat_template import ChatTemplate
-    from tessera.driver.serve.completion_requests import TextModel
+    from tessera.driver.serve.completion_requests import GenerationDefaults, TextModel
     from tessera.driver.serve.drift import Drift
     from tessera.driver.serve.engine import Engine
     from tessera.driver.serve.generation import Generation
@@ -172,13 +172,16 @@ def serve(messages: Messages, given: Typed) -> int:
         ) as engine,
     ):
         messages.show(engine.diagnostics)
-        served = command.served(engine, template)
+        told = command.defaults()
+        served = command.served(engine, template, told)
         server = CompletionServer(engine, options, served, metrics)
         server.application()  # a missing package shows before the address is announced
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         if command.file != shown_file:
             write_text(_foreseen(command))
+        if ignored := served.defaults.left_out_of(told):
+            write_text(_ignored(ignored))
         scheme = "http" if options.certificate is None else "https"
         write_text(f"serving {shown_file} on {scheme}://{shown}:{port}\n")
         with PlanSuccession(engine, command.file, messages), quick_turns():
@@ -209,6 +212,14 @@ def _foreseen(command: ServeCommand) -> str:
         "tokens at once: "
         f"TTFT {format_time(made.ttft_ns)} and TPOT {format_time(made.tpot_ns)} in the median, "
         f"{made.tokens_per_s:.4g} tokens/s\n"
+    )
+
+
+def _ignored(names: tuple[str, ...]) -> str:
+    """That steps which draw their tokens cannot do all that the generation config asks for."""
+    return (
+        f"not applied: {', '.join(names)} of the generation config, because the steps choose "
+        "tokens themselves; `--logits` applies all of it\n"
     )
 
 
@@ -326,16 +337,24 @@ class ServeCommand(EngineCommand):
             if template is not None:
                 template.close()
 
-    def served(self, engine: Engine, template: ChatTemplate | None) -> TextModel:
-        """The model as requests are read for it."""
+    def defaults(self) -> GenerationDefaults:
+        """What the generation config says of requests that leave it open."""
         from tessera.driver.folder.text_config import read_defaults
+        from tessera.driver.serve.completion_requests import GenerationDefaults
+
+        folder = self._text_files
+        return GenerationDefaults() if folder is None else read_defaults(folder)
+
+    def served(
+        self, engine: Engine, template: ChatTemplate | None, defaults: GenerationDefaults
+    ) -> TextModel:
+        """The model as requests are read for it."""
         from tessera.driver.serve.server import text_model
         from tessera.driver.serve.text import TokenizerFile
 
-        folder, tokenizer = self._text_files, None
+        tokenizer = None
         if self.tokenizer is not None:
             tokenizer = TokenizerFile(self.tokenizer, engine.model.vocabulary)
-        defaults = None if folder is None else read_defaults(folder)
         return text_model(engine, self.name, tokenizer, template, defaults)
 
     def keys(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ refused; a field that changes nothing (`user`) is accepted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import cast
 
 from tessera.driver.serve.api_errors import BadRequest, ErrorCode
@@ -59,6 +59,16 @@ class GenerationDefaults:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     max_new_tokens: int | None = None
+
+    def left_out_of(self, told: GenerationDefaults) -> tuple[str, ...]:
+        """The fields that a generation config has set, and that are something else here."""
+        plain = GenerationDefaults()
+        set_ones = (own.name for own in fields(told) if _differ(own.name, told, plain))
+        return tuple(name for name in set_ones if _differ(name, told, self))
+
+
+def _differ(name: str, one: GenerationDefaults, other: GenerationDefaults) -> bool:
+    return bool(getattr(one, name) != getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

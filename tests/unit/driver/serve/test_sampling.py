@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics import TesseraError
+from tessera.driver.serve.completion_requests import GenerationDefaults
 from tessera.driver.serve.sampling import Sampling, TokenChooser, chances_of
+from tessera.driver.serve.server import text_model
 
 SIZE = 12
 
@@ -138,3 +140,22 @@ def test_chances_are_those_of_the_model_before_any_change() -> None:
 def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(TesseraError, match=f"TSR5064.*`{next(iter(wrong))}` must be"):
         Sampling(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("gives", "left_out"),
+    [
+        ({"logits"}, ()),
+        ({"next", "uniform"}, ("top_p", "top_k")),
+        ({"next"}, ("temperature", "top_p", "top_k")),
+    ],
+)
+def test_what_steps_cannot_do_of_a_generation_config(
+    gives: set[str], left_out: tuple[str, ...]
+) -> None:
+    step = SimpleNamespace(size=SimpleNamespace(answers=True), has=gives.__contains__)
+    model = SimpleNamespace(steps=[step], vocabulary=0, end=())
+    told = GenerationDefaults(temperature=0.6, top_p=0.9, top_k=40, max_new_tokens=8)
+    served = text_model(cast("Any", SimpleNamespace(model=model)), "small", defaults=told)
+    assert served.defaults.left_out_of(told) == left_out
+    assert served.defaults.left_out_of(GenerationDefaults()) == ()  # which sets nothing
