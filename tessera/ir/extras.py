@@ -17,6 +17,7 @@ PURPOSES = {
     "tables": "use measured kernel times of more GPUs",
     "hosts": "use Ray clusters, and NIXL between hosts",
     "serve": "answer prompts over HTTP",
+    "grammar": "answer prompts in JSON by a schema",
 }
 _REQUIREMENT = re.compile(r"""^([\w.-]+)[^;]*;.*\bextra == ['"](\w+)['"]""")
 

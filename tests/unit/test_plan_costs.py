@@ -61,7 +61,7 @@ def test_durations_that_a_profile_lacks_are_said(tmp_path: Path) -> None:
     path = profile(tmp_path / "p.json", before.traces[0].digest, rows)
     report = plan(MLP, replace(PAIR, profiles=(path,)))
     (said,) = [one for one in report.diagnostics if one.code == "TSR3014"]
-    assert said.notes[0].startswith("4 of 16 come from")
+    assert said.notes[0].startswith("4 of 16 durations, ")
     assert said.notes[1] == "not in the profiles: #0 memset, #1 memcpy"
     assert dict(report.sources)[CostSource.PROFILE] == 12
 

@@ -40,8 +40,8 @@ def test_every_extra_is_named_with_what_it_is_for() -> None:
     for name, needed in project["optional-dependencies"].items():
         named = {re.split(r"[<>=; ]", each)[0].replace("_", "-") for each in needed}
         assert {each.replace("_", "-") for each in extras[name]} == named
-    text = tessc("doctor").text
-    assert f"Python    {platform.python_version()}" in text
+    text = re.sub(" +", " ", tessc("doctor").text)
+    assert f"Python {platform.python_version()}" in text
     for name, purpose in PURPOSES.items():
         assert f"[{name}]" in text
         assert purpose.split(",")[0] in " ".join(text.split())
@@ -49,8 +49,8 @@ def test_every_extra_is_named_with_what_it_is_for() -> None:
 
 def test_with_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     with_driver(monkeypatch, FakeCuda(gpus=2, memory=64 << 20))
-    text = tessc("doctor").text
-    assert "cuda:0    Fake GPU, sm_90, 132 SMs, 0.1 of 0.1 GiB free" in text
+    text = re.sub(" +", " ", tessc("doctor").text)
+    assert "cuda:0 Fake GPU, sm_90, 132 SMs, 0.1 of 0.1 GiB free" in text
     assert "reaches the memory of cuda:1" in text
     data = json.loads(tessc("doctor", "--json").text)
     assert [gpu["peers"] for gpu in data["gpus"]] == [["cuda:1"], ["cuda:0"]]
