@@ -1,0 +1,186 @@
+"""Kernels in which a state of the analysis that is seldom reached decides the regions.
+
+Each was written for a change of the analysis that no test had noticed (`tests/sabotage.py`), and
+which would state too few bytes. They are held against the log of the CPU backend.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tessera.backend.ptx_executor.run import run_program
+from tessera.ir.program import program as ir
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.access_regions import AccessRegions
+from tests.helpers.traces import trace
+from tests.property.kernel_strategies import Kernel
+from tests.property.test_grid_pieces import HEAD, STORE, both_ways, check_equal, in_pieces
+from tests.property.test_soundness_generated import check_log, log_of, program_of
+
+# What the launch stores to `out` is placed by %r20, which is at most 63; %r5 is from data.
+DATA = "ld.global.u32 %r5, [%rd2];\n and.b32 %r5, %r5, 63;\n"
+PRINT = """.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
+.global .align 1 .b8 $str[3] = {37, 100, 0};
+.visible .entry"""
+DECIDED = {
+    # A loop that data decides about is tried at once, in vain: then its guard says nothing of
+    # what is stored behind the loop.
+    "a guard in rounds that are given up": f"""{DATA}
+    setp.lt.u32 %p1, %r5, 5;
+    mov.u32 %r6, 0;
+MORE:
+    @%p1 st.global.u32 [%rd1+512], %r6;
+    add.s32 %r6, %r6, 1;
+    setp.lt.u32 %p2, %r6, 12;
+    @%p2 bra MORE;
+    mov.u32 %r20, %r5;
+""",
+    # The address may be in shared memory, or in `out`.
+    "a generic store to one of two spaces": f"""{DATA}
+    .shared .align 4 .b32 kept;
+    mov.u32 %r6, 3;
+    st.shared.u32 [kept], %r6;
+    bar.sync 0;
+    cvta.shared.u64 %rd5, kept;
+    setp.lt.u32 %p1, %r5, 5;
+    selp.b64 %rd6, %rd5, %rd1, %p1;
+    mov.u32 %r7, 50;
+    st.u32 [%rd6], %r7;
+    bar.sync 0;
+    ld.shared.u32 %r20, [kept];
+""",
+    # The call writes how many arguments it has taken over what was stored in its result.
+    "the result of a call": """
+    .local .align 8 .b64 values;
+    .param .b32 result;
+    .param .b64 format;
+    .param .b64 listed;
+    mov.u32 %r6, 9;
+    st.param.b32 [result], %r6;
+    cvta.local.u64 %rd5, values;
+    mov.u64 %rd6, $str;
+    cvta.global.u64 %rd6, %rd6;
+    st.param.b64 [format], %rd6;
+    st.param.b64 [listed], %rd5;
+    call.uni (result), vprintf, (format, listed);
+    ld.param.b32 %r20, [result];
+""",
+    "lanes below": "mov.u32 %r6, %lanemask_lt;\n popc.b32 %r20, %r6;\n",
+    # An argument that does not start at a multiple of 16 bytes.
+    "the alignment of an argument": """
+    cvt.u32.u64 %r6, %rd1;
+    and.b32 %r20, %r6, 15;
+""",
+}
+
+
+@pytest.mark.parametrize("body", DECIDED.values(), ids=list(DECIDED))
+def test_what_is_stored_is_in_the_regions(body: str) -> None:
+    text = (HEAD + body + STORE).replace(".visible .entry", PRINT)
+    kernel = Kernel(text, (2, 1, 1), (32, 1, 1), (0, 0), 4)
+    program = program_of(kernel)
+    literal = ir.Buffer(id=ir.BufferId(3), name="m.$str", bytes=3, role=ir.Role.VARIABLE)
+    program = replace(program, buffers=(*program.buffers, literal))
+    steps = [in_pieces(program), *AnalysisManager(program).get(AccessRegions).steps]
+    for contents in ("zeros", "ones", "random", "small"):
+        log = log_of(program, kernel, contents)
+        for step in steps:
+            assert not step.pins
+            check_log(program, step, log, contents)
+
+
+def test_a_format_that_may_be_overwritten_is_not_known() -> None:
+    """Only literals of compilers cannot be: by `%s`, the call would follow pointers."""
+    body = DECIDED["the result of a call"]
+    text = (HEAD + body + STORE).replace(".visible .entry", PRINT).replace("$str", "text")
+    program = program_of(Kernel(text, (1, 1, 1), (32, 1, 1), (0, 0), 0))
+    literal = ir.Buffer(id=ir.BufferId(3), name="m.text", bytes=3, role=ir.Role.VARIABLE)
+    program = replace(program, buffers=(*program.buffers, literal))
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert [str(pin.reason) for pin in step.pins] == ["it prints by a format that is not known"]
+
+
+# What was computed before the CTAs are spelled out, beside their numbers read afterwards.
+BEFORE = """
+    add.s32 %r5, %r3, 1;
+    mul.lo.s32 %r6, %r5, %r5;
+    mov.u32 %r7, %ctaid.x;
+    mul.lo.s32 %r8, %r7, 7;
+    add.s32 %r20, %r6, %r8;
+"""
+# Between two elections, the CTAs are taken apart. If other threads are elected then, none stores.
+ELECTED = """
+    elect.sync %r6|%p1, 0xffffffff;
+    setp.lt.u32 %p2, %r3, 5;
+    selp.b32 %r20, 64, 0, %p2;
+    elect.sync %r7|%p3, 0xffffffff;
+    and.pred %p4, %p1, %p3;
+    @!%p4 bra DONE;
+"""
+
+
+# The number of a cluster beside that of the CTA.
+CLUSTERS = """
+    mov.u32 %r6, %clusterid.x;
+    mad.lo.s32 %r20, %r6, 9, %r3;
+"""
+IN_PARTS = {"numbers of CTAs": BEFORE, "two elections": ELECTED, "clusters": CLUSTERS}
+
+
+@pytest.mark.parametrize("body", IN_PARTS.values(), ids=list(IN_PARTS))
+def test_runs_that_go_on_in_parts_of_the_grid(body: str) -> None:
+    text = (HEAD + body + STORE).replace("sm_80", "sm_90")
+    text = text.replace(")\n{", ")\n.reqnctapercluster 3, 1, 1\n{")
+    kernel = Kernel(text, (12, 1, 1), (32, 1, 1), (0, 0), 0)
+    program = program_of(kernel)
+    check_equal(*both_ways(program)[0])
+    check_log(program, in_pieces(program), log_of(program, kernel, "zeros"), "zeros")
+
+
+CHOOSE = """
+.visible .entry choose(.param .u64 y, .param .u64 x, .param .u64 first, .param .u64 second)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [x];
+    ld.param.u64 %rd3, [first];
+    ld.param.u64 %rd4, [second];
+    ld.global.u32 %r1, [%rd2];
+    setp.lt.u32 %p, %r1, 5;
+    selp.b64 %rd5, %rd3, %rd4, %p;
+    ld.global.u32 %r2, [%rd5+8];
+    mul.wide.u32 %rd6, %r2, 4;
+    add.s64 %rd7, %rd1, %rd6;
+    st.global.u32 [%rd7], %r2;
+    ret;
+}
+"""
+WEIGHTS = """
+buffer y bytes=256 role=output
+buffer x bytes=64 role=input
+buffer first bytes=64 role=weight
+buffer second bytes=64 role=weight
+"""
+
+
+def test_a_word_of_one_of_two_weights() -> None:
+    tables = [np.arange(start, start + 16, dtype=np.uint32) for start in (0, 40)]
+    step = "launch m.choose grid=1,1,1 block=1,1,1 args=[y, x, first, second]\n"
+    known = [
+        ir.KnownContents(ir.BufferId(2 + n), bytes(t), hashlib.sha256(bytes(t)).hexdigest())
+        for n, t in enumerate(tables)
+    ]
+    program = replace(trace(WEIGHTS, CHOOSE, step), known=tuple(known))
+    (found,) = AnalysisManager(program).get(AccessRegions).steps
+    assert not found.pins
+    named = dict(zip(("first", "second"), (t.view(np.uint8) for t in tables), strict=True))
+    for number in (0, 9):
+        x = np.full(16, number, np.uint32).view(np.uint8)
+        (record,) = run_program(program, {**named, "x": x}).launches
+        check_log(program, found, record.result.accesses, f"x is {number}")
