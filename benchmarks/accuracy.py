@@ -88,7 +88,7 @@ Which of two GPUs is faster, by data sheets alone with nothing of the two in any
 |---|---|---|---|
 {pairs}
 
-The L40S lowers its clock under a long load, so long prompts are predicted too fast there; products of eight rows or fewer take cuBLAS several times as long on it as the best kernel would.
+The L40S lowers its clock under a long load, so long prompts take longer there than predicted. cuBLAS needs several times as long as the best kernel for products of eight rows or fewer on it.
 
 Steps of models that no constant was fitted to, on an H200, predicted without a profile before they were measured (`unseen_steps.json`): {unseen[within_25_percent]} of {steps} within 25%, {unseen[within_12_percent]} within 12%, {held} of the bars hold.
 

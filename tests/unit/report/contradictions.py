@@ -148,7 +148,7 @@ def _of_headline(head: str, text: str) -> Iterator[str]:
 
 
 def _of_doubt(text: str, head: str, strategy: str, rows: Rows) -> Iterator[str]:
-    """The split against the rival: figures, what is told of them, what is taken."""
+    """Contradictions between the split, its rival, the sentence about them and the choice."""
     for split, rival, change, tells, said in against_of(text):
         if "of the draws" not in said:
             continue
@@ -162,7 +162,7 @@ def _of_doubt(text: str, head: str, strategy: str, rows: Rows) -> Iterator[str]:
         sure = wins >= 90 and change > 0
         wanted = f"`{split}` is better" if sure else f"`{rival}` is better"
         if (wanted if sure or tells == "behind" else OPEN) not in after:
-            yield "what is told of the split"
+            yield "the sentence about the split"
         taken = re.search(r"`([^`]+)` is taken", after)
         if not taken or taken[1] != strategy:
             yield "what is taken"

@@ -70,14 +70,20 @@ PLANTED = [
     ("plan", "plan search", r"l40s 1\.02 times", "l40s 1.22 times", "how many times"),
     ("plan", "plan search", r"(bottleneck: .*), 16\.3", r"\1, 33.3", "bottleneck"),
     ("plan", "plan kernel", r"-22\.1%, ", "+22.1%, ", "figure of the split"),
-    ("plan", "plan kernel", r"the error bars do not tell which", "`dp`", "told of the split"),
+    (
+        "plan",
+        "plan kernel",
+        r"the error bars do not tell which",
+        "`dp`",
+        "sentence about the split",
+    ),
     ("plan", "plan kernel", r"`kernel` is taken", "`dp` is taken", "what is taken"),
     (
         "plan",
         "split (0.1, 0.4, 0.4), asked for: False",
         r"\n  `kernel` is better",
         "\n  the error bars do not tell which is better",
-        "told of the split",
+        "sentence about the split",
     ),
     (
         "plan",
