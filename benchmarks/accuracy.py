@@ -101,8 +101,6 @@ Steps of models that no constant was fitted to, on an H200, predicted without a 
 - The 542 operators of Mamba2 were captured one by one. Products that are broadcast over six dimensions take 124 ms there and were predicted at 34: the model does not count how PyTorch finds the places of such elements.
 - From a profile, steps with large products that repeat for seconds are up to 10% slower than profiled, as the clock falls. A mixture of experts needs the weights of a checkpoint (`tessc profile --weights`): with weights from a seed all tokens of GLM-4.5-Air chose nearly the same experts, and it was predicted at {glm:.2f} of its time.
 
-Whole steps of `examples/models` at real width, as CUDA graphs on an H200 (`whole_steps.json`): {whole[within_10_percent]} of {whole[steps]} within 10%, the worst {whole[worst]:.0%} off. Kernels that libraries run were added to the model after two of these steps had been 12 and 15% off.
-
 ## From steps to plans
 
 Bars of a plan hold nine of ten draws of the bars of its steps, and what simulations were off by:
@@ -131,7 +129,7 @@ def page() -> str:
         name: json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
         for name in (
             "profiled_steps", "tables", "held_out", "fit_durations", "libraries", "model_bars",
-            "direction", "unseen_steps", "whole_steps", "simulated_h200", "simulated_h200_again",
+            "direction", "unseen_steps", "simulated_h200", "simulated_h200_again",
             "promises",
         )
     }  # fmt: skip
@@ -162,7 +160,6 @@ def page() -> str:
         held=sum(row["bar_holds"] for row in unseen["rows"].values()),
         unseen_rows="\n".join(_unseen(unseen["rows"])),
         glm=profiled["rows"]["glm-4.5-air decode"]["profiled_ratio"],
-        whole=files["whole_steps"]["captured"],
         sim=files["simulated_h200"]["searched"],
         again=again["searched"],
         experts=f"{min(experts):.0%} to {max(experts):.0%}",

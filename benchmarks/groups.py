@@ -97,11 +97,7 @@ CORPUS = (
 )
 ANALYSIS = (
     Run("analysis.analyze", PTXAS),
-    Run("analysis.grid_size"),
-    Run("analysis.kv_parts examples/traces/llama_decode.ptx"),
     Run("analysis.tightness"),
-    Run("analysis.zoo"),
-    Run("analysis.graph_library"),
 )
 PLANNING = (
     Run("planning.planner --many"),
@@ -128,7 +124,6 @@ PREDICTION = (
     Run("prediction.narrow_products", (Need.TABLES,)),
     Run("prediction.model_bars", (Need.TABLES,)),
     Run("prediction.simulated_cpu --scale 2"),
-    Run("prediction.profile_repeat out/gpu/profile", GPU),
     # Rows that the duration model is fitted to: keep them only with a new fit.
     Run("prediction.h200_rows --out out/gpu/rows", BOTH),
     Run("prediction.simulated_h200 profile --work out/gpu/simulated", GPU),
@@ -140,9 +135,6 @@ PREDICTION = (
     ),
     Run("prediction.predicted_step measure", BOTH),
     Run("prediction.predicted_step predict", (*TORCH, Need.TABLES)),
-    Run("prediction.whole_steps measure --work out/gpu/whole -o out/gpu/whole.json", BOTH),
-    Run("prediction.whole_steps keep --work out/gpu/whole", BOTH),
-    Run(f"prediction.whole_steps compare --made --work out -o {RESULTS}/whole_steps.json"),
     Run(f"prediction.h200_experts -o {RESULTS}/h200_experts.json", BOTH),
     Run("prediction.unseen_steps capture --work out/gpu/unseen -o out/gpu/unseen.json", BOTH),
     Run("prediction.unseen_steps predict --work out/gpu/unseen"),
@@ -157,15 +149,12 @@ RUNNING = (
     Run("running.cpu"),
     Run("running.host_time"),
     Run("running.capture out/gpu/capture", BOTH),
-    Run("running.replay_zoo -o out/gpu/replay_zoo.json --work out/gpu/replay", BOTH),
-    Run("running.attention -o out/gpu/attention.json", BOTH),
     Run("running.real_models -o out/gpu/real_models.json --work out/gpu/real", BOTH),
     Run("running.full_size out/gpu/full_size.json --work out/gpu/full_size", BOTH),
     Run("running.full_size out/gpu/full_olmoe.json --work out/gpu/olmoe --model olmoe", BOTH),
     Run("running.cuda_correct out/gpu/correct", GPU),
     Run("running.cuda_overhead out/gpu/overhead", GPU),
     Run("running.cuda_pipeline out/gpu/pipeline", GPU),
-    Run("running.exchange_ways -o out/gpu/exchange_ways.json", GPU),
     Run("running.divided_h200 -o out/gpu/divided_h200.json", GPU),
 )
 GAIN = (
@@ -221,7 +210,6 @@ HOSTS = (
         f"hosts.fresh_faults report out/fresh_faults.jsonl -o {RESULTS}/host_faults_fresh.json",
         ROOT,
     ),
-    Run("hosts.links", ROOT),
     Run("hosts.gpu run --seconds 900 -o out/gpu/hosts_gpu.jsonl", GPU),
     Run("hosts.gpu report out/gpu/hosts_gpu.jsonl -o out/gpu/hosts_gpu.json", GPU),
     Run("hosts.speed -o out/gpu/process_speed.json", GPU),
@@ -238,7 +226,6 @@ LAPTOP = (
 )
 PAPER = (
     Run("paper.figures run", (Need.TABLES,)),
-    Run("paper.figures plans", (Need.TABLES,)),
     Run("paper.kernels", (Need.TABLES,)),
     Run("paper.clusters", (Need.TABLES,)),
     # Writes the page of the docs from the files, so that it needs no tables.

@@ -1,6 +1,6 @@
 """The paper's figures: kernel level against coarse splits, by tables and an exact program.
 
-    python -m benchmarks.paper.figures run|plans|show [-o FILE] [--seconds 3600] [--only NAME]
+    python -m benchmarks.paper.figures run|show [-o FILE] [--seconds 3600] [--only NAME]
 
 In: sizes of models (`serving_traces`, `models`), measured tables (extra `tables`). Out: a
 JSON file with a row per cell, cells in the order in which they matter; a run goes on where the last
@@ -11,20 +11,12 @@ requests in the steady state, with as many batches under way as that takes, with
 - `bound`: transfers, gaps and memory free, every kind of step divided between the two at will.
 - `kernel`: the best split by kernels with transfers over the link, all weights on both sides, a
   placement per request (`benchmarks.paper.split`); `kernel_alone`: the same, one batch at a time.
-- `once`: weights on one side only, one placement for all requests (the search of `tessc plan`).
 - `dp`, `phase`, `attention`, `layers`, `tensor`, `first`, `second`, `two_first`: what people do
   without a search; missing where it does not fit.
 - `by_age`, `by_arrival`: the split with requests that wait for one another, two queue orders.
-- `losses`, where less than nine tenths of a bound above 1.05 is reached: what eats the rest.
 
-`plans` adds `planned` to cells of one GPU on each side, in an order that spreads them over models,
-GPUs and batches: the plan of `tessc plan` for the same steps, simulated.
-
-`show` writes the page with its pictures, and the tables (`paper_tables.md`), from this file,
-`paper_kernels.json` and `paper_clusters.json`. It prints gains below the error of looked-up times
-(5%) as none, and names cells without rows.
-
-Longer than 400 lines because a cell is priced, split and planned from the same parts.
+`show` writes the page with its pictures from this file, `paper_kernels.json` and
+`paper_clusters.json`.
 """
 
 from __future__ import annotations
@@ -37,10 +29,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.common import RESULTS, ROOT, arguments, machine, write
+from benchmarks.common import ROOT, arguments, machine, write
 from benchmarks.paper.models import QWEN_TEXT, mamba_trace, vision_trace
-from benchmarks.paper.page import falls_short, nine_tenths, write_tables
-from benchmarks.paper.plans import Planned, planned
 from benchmarks.paper.split import (
     Held,
     Part,
@@ -48,19 +38,16 @@ from benchmarks.paper.split import (
     best_split,
     bound,
     coarse_splits,
-    losses,
     queued_period,
 )
 from benchmarks.paper.story import write_page
 from benchmarks.planning.real_traces import DECODERS
 from benchmarks.planning.serving_traces import FOLDER, ServingStep, serving_trace
 from tessera.driver.fleet.find_ways import tensor_way
-from tessera.driver.fleet.kernel_ways import split_places
 from tessera.driver.fleet.make_fleet import offered_for, priced_model
 from tessera.driver.fleet.model_steps import ModelStep, ServedModel
 from tessera.driver.fleet.offered import Offered
 from tessera.driver.fleet.options import FleetOptions
-from tessera.driver.fleet.placed_steps import Taken, cache_room, held_by, taken_by
 from tessera.driver.fleet.ways import UnitWay, WaySearch
 from tessera.driver.fleet.workload import Workload
 from tessera.driver.traces import load_traces
@@ -76,7 +63,6 @@ BATCHES = (64, 8, 256, 1)
 MIXES = ((1020, 129), (4096, 512))
 LINKS = {"25Gb/s": 25e9 / 8, "100Gb/s": 100e9 / 8, "400Gb/s": 400e9 / 8}
 PROMPTS = 4
-ONCE_LANES = 3
 FEW = 4  # layers that are priced
 MAMBA_LAYERS = 64
 QWEN, MAMBA, IMAGES = "qwen2.5-vl-7b", "mamba2-2.7b", "mmdit"
@@ -331,8 +317,6 @@ def run_cell(cell: Cell) -> dict[str, object]:
     usual: dict[str, object] = row["100Gb/s"]  # type: ignore[assignment]
     if cell.count > 1:
         usual |= _tensor(cell)
-    if cell.name == Cell(cell.pair, "llama-8b", BATCHES[0], MIXES[0]).name:
-        usual |= _once(cell, priced.parts)
     return row
 
 
@@ -373,81 +357,6 @@ def _tensor_ns(cell: Cell, work: Workload, way: UnitWay) -> float:
     return read + way.decode.points[-1][1].ns * (work.answer - 1) / cell.batch
 
 
-def _once(cell: Cell, parts: Sequence[Part]) -> dict[str, object]:
-    """Weights on one GPU only, one placement for all requests: the search of the planner."""
-    work = Workload(lengths=(cell.mix,))
-    model, offered = steps_of(cell, _layers_of(cell))
-    search = WaySearch(model, offered, work)
-    unit = search.unit((1, 1))
-    assert unit is not None
-    decode, prefill = model.decode[-1], model.prefill[-1]
-    places = split_places(search, unit, decode, decode.rows, ONCE_LANES)
-    if places is None:
-        return {}
-    taken = [taken_by(step, places[step.name], unit, work) for step in (prefill, decode)]
-    held = held_by(model, places, unit)
-    rows, _ = cache_room(model, held, unit, work, ONCE_LANES)
-    if None in taken or rows < decode.rows:
-        return {}
-    whole = _sum(taken, (parts[0].share, parts[1].share))
-    return {
-        "once": max(*whole.loads, whole.ns / ONCE_LANES),
-        "once_held_gb": [round(size / 1e9, 2) for size in held.weights],
-    }
-
-
-def _sum(taken: Sequence[Taken | None], shares: Sequence[float]) -> Taken:
-    scaled = [t.scaled(share) for t, share in zip(taken, shares, strict=True) if t is not None]
-    loads = zip(*(t.loads for t in scaled), strict=True)
-    return Taken(sum(t.ns for t in scaled), tuple(map(sum, loads)))
-
-
-# --- planner and simulator beside it -------------------------------------------------------------
-
-
-def planned_cells() -> list[Cell]:
-    """Cells for the planner: the first of them differ in model, GPUs and batch, more follow."""
-    models = ("llama-8b", "gpt-oss-20b", QWEN, MAMBA)
-    made = []
-    for turn in range(len(BATCHES)):
-        for at, model in enumerate(models):
-            for pair in range(len(PAIRS)):
-                batch = BATCHES[(at + pair + turn) % len(BATCHES)]
-                made.append(Cell(PAIRS[pair], model, batch, MIXES[0]))
-        if turn < 1:
-            made += [Cell(pair, IMAGES, 1, (0, 0)) for pair in PAIRS]
-    return made
-
-
-def plan_cell(cell: Cell) -> Planned:
-    """What planner and simulator say of a cell, at 100 Gb/s."""
-    if cell.model == IMAGES:
-        steps = [("images", (FOLDER / "mmdit.ptx").read_text(), float(cell.batch))]
-        return planned(cell.pair, "100Gb/s", steps)
-    work = Workload(lengths=(cell.mix,))
-    rows = max(cell.batch, PROMPTS)  # caches of both steps are the same
-    decode, prefill = _traces(cell, round(work.context), _layers_of(cell), rows)
-    reads, makes = work.prompt / (PROMPTS * cell.mix[0]), (work.answer - 1) / cell.batch
-    steps = [("prefill", prefill, reads), ("decode", decode, makes)]
-    if cell.model == QWEN:
-        steps.append(("vision", vision_trace(PROMPTS), reads))
-    return planned(cell.pair, "100Gb/s", steps)
-
-
-def _plan_all(output: Path, seconds: float) -> None:
-    begun = time.perf_counter()
-    data = json.loads(output.read_text())
-    for cell in planned_cells():
-        row = data["cells"].get(cell.name)
-        if row is None or "kernel" not in row["100Gb/s"] or "plan" in row["100Gb/s"]:
-            continue
-        if time.perf_counter() - begun > seconds:
-            return
-        row["100Gb/s"] |= plan_cell(cell)
-        write(data, output)
-        print(cell.name, row["100Gb/s"].get("planned"), row["100Gb/s"]["plan"], flush=True)
-
-
 def _run(output: Path, seconds: float, only: str | None) -> None:
     begun = time.perf_counter()
     data = json.loads(output.read_text()) if output.exists() else {"cells": {}}
@@ -473,25 +382,9 @@ def _run(output: Path, seconds: float, only: str | None) -> None:
         print(f"{cell.name} {time.process_time() - at:.1f} s", said, flush=True)
 
 
-def _explain(output: Path) -> None:
-    """Add what eats the bound where it is not reached, and how often it is."""
-    data = json.loads(output.read_text())
-    for cell in cells():
-        row = data["cells"].get(cell.name)
-        if row is None or "losses" in row or not falls_short(row):
-            continue
-        priced = price(cell)
-        found = losses(priced.parts, _sides(cell, priced, "100Gb/s"), priced.held)
-        assert found is not None
-        row["losses"] = {name: round(times, 4) for name, times in found.items()}
-        print(cell.name, row["losses"], flush=True)
-    data["nine_tenths"] = nine_tenths(data["cells"])
-    write(data, output)
-
-
 def main() -> None:
     parser = arguments(__doc__, "paper.json")
-    parser.add_argument("command", choices=("run", "plans", "show"))
+    parser.add_argument("command", choices=("run", "show"))
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--only", help="cells whose names have this in them")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs" / "concepts")
@@ -500,14 +393,8 @@ def main() -> None:
         parser.error(f"most tables are missing: {tables.INSTALL}")
     if given.command == "run":
         _run(given.output, given.seconds, given.only)
-        _explain(given.output)
-    elif given.command == "plans":
-        _plan_all(given.output, given.seconds)
     else:
-        data = json.loads(given.output.read_text())
-        missing = [cell.name for cell in cells() if cell.name not in data["cells"]]
-        write_tables(data, missing, RESULTS / "paper_tables.md")
-        write_page(data, given.docs)
+        write_page(json.loads(given.output.read_text()), given.docs)
 
 
 if __name__ == "__main__":

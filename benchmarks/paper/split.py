@@ -420,36 +420,6 @@ def bound(parts: Sequence[Part], count: int) -> float:
     return left / count
 
 
-def losses(parts: Sequence[Part], sides: Sides, held: Held) -> dict[str, float] | None:
-    """What lies between the bound and the split by kernels: how many times longer each thing makes
-    the period, one added after the other; all together are `best_split` over `bound`.
-
-    `caches`: all steps that use a cache of a request are on one side. `link`: bytes over the link.
-    `transfers`: the time that GPUs spend on each transfer. `short`: the preference for splits in
-    which a request alone takes less. `memory`: fewer batches under way, or caches where there is
-    room. Nothing is rounded: a step may run on either side for any share of the requests.
-    """
-    wide = replace(sides, memory=(1e18, 1e18))
-    linked = replace(wide, transfer_ns=0.0)
-    free = replace(linked, bytes_per_second=1e18, latency_ns=0.0)
-    stages = {
-        "caches": best_split(parts, free, held, alone=0.0),
-        "link": best_split(parts, linked, held, alone=0.0),
-        "transfers": best_split(parts, wide, held, alone=0.0),
-        "short": best_split(parts, wide, held),
-    }
-    last = best_split(parts, sides, held)
-    if last is None:
-        return None
-    made: dict[str, float] = {}
-    before = bound(parts, sides.count)
-    for name, split in stages.items():
-        assert split is not None
-        period = float(max(*split.loads, split.link))
-        made[name], before = period / before, period
-    return made | {"memory": last.period / before}
-
-
 # --- in which order ------------------------------------------------------------------------------
 
 

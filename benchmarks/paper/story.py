@@ -14,7 +14,7 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.common import RESULTS
-from benchmarks.paper.page import (
+from benchmarks.paper.gains import (
     LINKS,
     NOISE,
     Row,
@@ -250,7 +250,7 @@ _INTRO = """# The paper's figures, and ours
 
 [Tessera: Unlocking Heterogeneous GPUs through Kernel-Granularity Disaggregation](https://arxiv.org/abs/2604.10180) is the paper that this compiler follows. It was evaluated on five kinds of GPUs. There were no such GPUs here: our figures are computed from [measured tables](planning.md#tables) of kernels on the same GPUs and from the rules by which steps and transfers take time. Nothing on this page ran on them. A red diamond is what the paper published, as far as we know it: its abstract, and summaries by others.
 
-A cell is a pair of GPUs, a model, a batch and a mix of lengths (tokens of prompt and answer), over a link of 100 Gb/s. *Kernel level* is the best that any split by kernels can do with these times, links and memory: weights on both sides, and a placement for each request, found by a linear program. `tessc plan` has one placement for all requests. A dot is a cell, hollow where tables have less than half of the time on a GPU; the line is the median. Below 5% is within the error of the times. [All cells](../../benchmarks/results/paper_tables.md) are in a file of tables."""  # noqa: E501
+A cell is a pair of GPUs, a model, a batch and a mix of lengths (tokens of prompt and answer), over a link of 100 Gb/s. *Kernel level* is the best that any split by kernels can do with these times, links and memory: weights on both sides, and a placement for each request, found by a linear program. `tessc plan` has one placement for all requests. A dot is a cell, hollow where tables have less than half of the time on a GPU; the line is the median. Below 5% is within the error of the times. All cells are in `benchmarks/results/paper.json`."""  # noqa: E501
 
 
 def _claims(rows: Sequence[Row]) -> Iterator[str]:

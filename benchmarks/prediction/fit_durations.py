@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import arguments, write
+from benchmarks.common import RESULTS, arguments, write
 from benchmarks.prediction.h200_cases import distinct_bytes, read_cases, trace_text
 from benchmarks.prediction.h200_shapes import Case
 from tessera.frontend.machine.gpus import machine_of
@@ -174,7 +174,6 @@ def count_case(given: tuple[Case, str]) -> dict[str, Any] | None:
 def count_copies() -> Iterator[dict[str, Any]]:
     """Kernels of very many small CTAs in the models that `simulated_h200` has profiled, as rows."""
     from benchmarks.prediction.h200_models import unpack
-    from benchmarks.prediction.whole_steps import PROFILES
     from tessera.driver.traces import load_traces
     from tessera.planning.prices.estimate_costs import estimate_costs
     from tessera.planning.prices.step_bytes import distinct_bytes
@@ -183,7 +182,7 @@ def count_copies() -> Iterator[dict[str, Any]]:
         for model, path in unpack(Path(folder)).items():
             (trace,) = load_traces(str(path))
             costs = estimate_costs(trace.program, trace.graph, machine_of("h200", "100Gb/s"))
-            packed = (PROFILES / f"{model}.profile.json.xz").read_bytes()
+            packed = (RESULTS / "h200_profiles" / f"{model}.profile.json.xz").read_bytes()
             timed = json.loads(lzma.decompress(packed))["rows"]
             known = set()
             for step, node in zip(costs.steps, trace.graph.nodes, strict=True):

@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from dataclasses import replace
-from math import prod
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.common import RESULTS, ROOT
-from benchmarks.paper.page import falls_short, nine_tenths
 from benchmarks.paper.split import (
     Held,
     Part,
@@ -21,7 +18,6 @@ from benchmarks.paper.split import (
     best_split,
     bound,
     coarse_splits,
-    losses,
     queued_period,
 )
 from benchmarks.paper.story import write_page
@@ -100,35 +96,6 @@ def test_memory_keeps_caches_apart() -> None:
     assert wide.period == pytest.approx(100.0, rel=0.1)
     assert tight.room < wide.room
     assert best_split([part], _sides(memory=9.0), held) is None
-
-
-@pytest.mark.parametrize("seed", share(range(5)))
-def test_losses_lead_from_the_bound_to_the_split(seed: int) -> None:
-    part = replace(_part(seed, 6), caches={"a": [1, 4]})
-    held = Held(weights=10.0, batch={"a": 30.0}, handed={})
-    sides = _sides(speed=3e8, memory=60.0)
-    lost, split = losses([part], sides, held), best_split([part], sides, held)
-    assert lost is not None and split is not None  # noqa: PT018
-    assert prod(lost.values()) == pytest.approx(split.period / bound([part], 1))
-    assert all(times >= 1 - 1e-6 for name, times in lost.items() if name != "memory")
-    assert lost["link"] > 1.001  # the bound moves more bytes than the link can
-
-
-def test_a_link_that_is_fast_and_memory_that_is_large_lose_nothing() -> None:
-    sides = replace(_sides(speed=1e15), transfer_ns=0.0, latency_ns=0.0)
-    lost = losses([_part(1, 6)], sides, HELD)
-    assert lost is not None
-    assert {name for name, times in lost.items() if times > 1 + 1e-6} <= {"short"}
-
-
-def test_cells_are_counted_by_what_they_reach_of_their_bound() -> None:
-    def cell(bound_ns: float, kernel: float) -> dict[str, object]:
-        return {"bound": bound_ns, "100Gb/s": {"dp": 100.0, "kernel": kernel}}
-
-    rows = {"near": cell(80.0, 85.0), "far": cell(80.0, 95.0), "small": cell(97.0, 120.0)}
-    rows["none"] = {"bound": 50.0, "100Gb/s": {"dp": 100.0}}
-    assert [falls_short(row) for row in rows.values()] == [False, True, False, False]
-    assert nine_tenths(rows) == {"judged": 2, "reached": 1, "below": {"far": 0.842}}
 
 
 @pytest.mark.parametrize("states", [1, 2])
