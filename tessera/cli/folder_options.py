@@ -60,8 +60,8 @@ folder_options = together(
     click.option(
         "--logits/--no-logits",
         default=None,
-        help="Of a model folder: steps give logits, which `logprobs`, penalties, `top_k`, `top_p` "
-        "and JSON need, in place of tokens.  [default: only with --backend cpu]",
+        help="Of a model folder: steps give logits, which `logprobs`, penalties, `logit_bias` and "
+        "JSON need, in place of tokens.  [default: only with --backend cpu]",
     ),
 )
 

@@ -61,10 +61,10 @@ class Pieces:
 
 
 @contextmanager
-def small_engine() -> Iterator[Engine]:
+def small_engine(step: str = "mixed_steps_8") -> Iterator[Engine]:
     """An engine over the folder, with 3 rows and a context of 32 tokens."""
     options = tessera.PlanOptions(gpus="l40s", strategy="single", slots=1, sequences=1)
-    plan = tessera.plan([f"{TRACES}/mixed_steps_8.ptx"], options).plan
+    plan = tessera.plan([f"{TRACES}/{step}.ptx"], options).plan
     weights = TRACES / "mixed_model"
     with Engine(
         plan, backend="cpu", weights=weights, steps={"end": [END]}, max_waiting=400
@@ -73,11 +73,13 @@ def small_engine() -> Iterator[Engine]:
 
 
 @contextmanager
-def small_site(defaults: GenerationDefaults | None = None, **options: Any) -> Iterator[Site]:
+def small_site(
+    defaults: GenerationDefaults | None = None, step: str = "mixed_steps_8", **options: Any
+) -> Iterator[Site]:
     """A site over such an engine."""
     template = ChatTemplate(ChatFormat(template=TEMPLATE, tokens={"start_token": "<model>"}))
     try:
-        with small_engine() as engine:
+        with small_engine(step) as engine:
             served = text_model(engine, "small", Pieces(), template, defaults)
             server = CompletionServer(engine, ServerOptions(**options), served, Metrics())
             with serving(server, engine) as made:

@@ -47,7 +47,7 @@ class FolderOptions:
     """How a folder is served: the GPUs to compile and plan for, the most sequences at once (`rows`)
     and tokens of each (`context`), the tokens of steps (`step_tokens`), and those of a block.
 
-    With `draws` steps give tokens in place of logits: quicker, without `top_k` and `top_p`.
+    With `draws` steps give tokens in place of logits: quicker, without penalties and chances.
     """
 
     gpus: str = "a100"

@@ -10,7 +10,7 @@ temperature, `top_k`, `top_p`, `min_p`. Chances are those that the model gives, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Protocol
@@ -21,6 +21,8 @@ import numpy.typing as npt
 from tessera.diagnostics import TesseraError
 from tessera.ir.arrays import Floats
 
+LIMITS = ("top_k", "top_p", "min_p")
+"""Which tokens may be drawn: fields of `Sampling`, and inputs of steps that draw tokens."""
 NO_CHANCES = -1
 MOST_CHANCES = 20
 """Most alternatives that are named for a token."""
@@ -96,13 +98,13 @@ class Sampling:
         """Whether nothing is drawn."""
         return self.temperature == 0 or self.top_k == 1
 
-    @property
-    def needs_logits(self) -> str:
-        """The first field that only logits can serve, rather than a step that draws tokens."""
+    def needs_logits(self, roles: Container[str]) -> str:
+        """The first field that only logits can serve, rather than a step with inputs of these roles
+        that draws tokens."""
         plain = Sampling()
-        names = ("min_p", "presence", "frequency", "repetition", "bias", "chances")
-        drawing = () if self.is_greedy else ("top_k", "top_p")
-        differing = (n for n in (*drawing, *names) if getattr(self, n) != getattr(plain, n))
+        names = ("presence", "frequency", "repetition", "bias", "chances")
+        limits = () if self.is_greedy else (name for name in LIMITS if name not in roles)
+        differing = (n for n in (*limits, *names) if getattr(self, n) != getattr(plain, n))
         return next(differing, "")
 
     def draws(self) -> np.random.Generator:

@@ -47,6 +47,7 @@ from tessera.driver.serve.grammars import Grammars
 from tessera.driver.serve.metrics import Metrics
 from tessera.driver.serve.replies import Reply
 from tessera.driver.serve.request_fields import read_fields, read_tokens_field
+from tessera.driver.serve.sampling import LIMITS
 from tessera.driver.serve.text import Tokenizing, not_served
 
 if TYPE_CHECKING:
@@ -100,10 +101,17 @@ def text_model(
     steps = [step for step in engine.model.steps if step.size.answers]
     defaults = defaults or GenerationDefaults()
     if not all(step.has("logits") for step in steps):
-        is_drawn = all(step.has("uniform") or step.has("logits") for step in steps)
-        heat = defaults.temperature if is_drawn else 0.0
-        most = defaults.max_new_tokens
-        defaults = GenerationDefaults(temperature=heat, max_new_tokens=most)
+
+        def known(role: str) -> bool:
+            return all(step.has(role) or step.has("logits") for step in steps)
+
+        is_drawn = known("uniform")
+        kept = {name: getattr(defaults, name) for name in LIMITS if is_drawn and known(name)}
+        defaults = GenerationDefaults(
+            temperature=defaults.temperature if is_drawn else 0.0,
+            max_new_tokens=defaults.max_new_tokens,
+            **kept,
+        )
     size = engine.model.vocabulary
     return TextModel(
         name=name,

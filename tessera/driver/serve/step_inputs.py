@@ -11,7 +11,7 @@ an input `rows` gets a different row for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -22,7 +22,13 @@ from tessera.driver.run.arrays import TypedArray
 from tessera.driver.run.runtime import Result
 from tessera.driver.serve.batches import Sizes, StepWork
 from tessera.driver.serve.generation import Generation, Wish, refused
-from tessera.driver.serve.sampling import NO_CHANCES, TokenChances, chances_of
+from tessera.driver.serve.sampling import (
+    LIMITS,
+    NO_CHANCES,
+    Sampling,
+    TokenChances,
+    chances_of,
+)
 from tessera.driver.serve.step_roles import GenerationSteps, StepRoles
 from tessera.frontend.contents.write import numpy_type
 from tessera.ir.arguments import check_number
@@ -38,7 +44,8 @@ class RowInput:
     tokens: Sequence[int]
     position: int
     blocks: Sequence[int] = ()
-    temperature: float = 0.0
+    sampling: Sampling | None = None
+    """How its token is drawn, by the number `uniform`; the most likely one is taken without it."""
     uniform: float = 0.0
 
 
@@ -65,15 +72,12 @@ def step_inputs(
             positions[seat] = position_of(rows[seat])
     arrays: dict[str, TypedArray] = {"rows": np.array(rows, np.int64), "tokens": tokens}
     arrays |= {"lengths": lengths, "positions": positions}
-    for role in ("temperature", "uniform"):
-        arrays[role] = np.zeros(count)
+    arrays |= _drawing(step, seats, given)
     if step.has("blocks"):
         arrays["blocks"] = np.zeros(step.buffers["blocks"].shape or (), np.int64)
     counts = [len(own.tokens) for own in given]
     lengths[seats] = counts
     positions[seats] = [own.position for own in given]
-    arrays["temperature"][seats] = [own.temperature for own in given]
-    arrays["uniform"][seats] = [own.uniform for own in given]
     if step.size.is_decode:
         tokens[seats, 0] = [own.tokens[0] for own in given]
     else:
@@ -101,7 +105,7 @@ def _mixed_inputs(
     arrays["rows"] = np.full(size.tokens, size.rows, np.int64)
     arrays |= {role: np.zeros(size.rows, np.int64) for role in ("last", "earlier")}
     arrays["blocks"] = np.zeros(step.buffers["blocks"].shape or (), np.int64)
-    arrays |= {role: np.zeros(size.rows) for role in ("temperature", "uniform")}
+    arrays |= _drawing(step, range(len(given)), given)
     at = 0
     for seat, own in enumerate(given):
         end = at + len(own.tokens)
@@ -110,7 +114,6 @@ def _mixed_inputs(
         arrays["rows"][at:end] = seat
         arrays["last"][seat] = end - 1
         arrays["blocks"][seat, : len(own.blocks)] = own.blocks
-        arrays["temperature"][seat], arrays["uniform"][seat] = own.temperature, own.uniform
         at = end
     named = {
         buffer.name: _typed(role, buffer, arrays[role], step)
@@ -118,6 +121,26 @@ def _mixed_inputs(
         if role in arrays
     }
     return named, list(range(len(given)))
+
+
+def _drawing(
+    step: StepRoles, seats: Iterable[int], given: Sequence[RowInput]
+) -> dict[str, TypedArray]:
+    """How each row of a step draws its token."""
+    arrays: dict[str, TypedArray] = {
+        role: np.full(step.size.rows, plain) for role, plain in _PLAIN.items() if step.has(role)
+    }
+    for seat, own in zip(seats, given, strict=True):
+        if own.sampling is not None:
+            arrays["uniform"][seat] = own.uniform
+            for role in ("temperature", *LIMITS):
+                if role in arrays:
+                    arrays[role][seat] = getattr(own.sampling, role)
+    return arrays
+
+
+_PLAIN = {"temperature": 0.0, "uniform": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+"""What rows have that take the most likely token."""
 
 
 def _seats(
@@ -188,11 +211,12 @@ def _check_sampling(step: StepRoles, wish: Wish) -> None:
         return
     if not wish.sampling.is_greedy and not (step.has("temperature") and step.has("uniform")):
         raise refused(f"step `{step.name}` gives the most likely token only")
-    needs = wish.sampling.needs_logits or ("response_format" if wish.constraint else "")
+    needs = wish.sampling.needs_logits(step.buffers)
+    needs = needs or ("response_format" if wish.constraint else "")
     if needs:
         named = _SAID.get(needs, needs)
         raise refused(
-            f"step `{step.name}` draws from all tokens itself and gives no logits: no `{named}`",
+            f"step `{step.name}` chooses tokens itself and gives no logits: no `{named}`",
             "serve the model folder with `--logits`",
         )
 
@@ -223,14 +247,13 @@ def row_input(
         tokens = (*answer.prompt[position:], *answer.tokens[: position + count - asked])
     if len(tokens) < count and seat is not None:
         tokens = (*tokens, -1 - seat)
-    sampling = answer.wish.sampling
-    is_drawn = draws and not sampling.is_greedy
+    is_drawn = draws and not answer.wish.sampling.is_greedy
     return RowInput(
         row=answer.job.row,
         tokens=tokens,
         position=position,
         blocks=answer.job.blocks,
-        temperature=0.0 if sampling.is_greedy else sampling.temperature,
+        sampling=answer.wish.sampling if is_drawn else None,
         uniform=answer.uniform(max(position + count - asked, 0)) if is_drawn else 0.0,
     )
 
@@ -270,7 +293,7 @@ def read_tokens(
 def _takes_next(step: StepRoles, answer: Generation) -> bool:
     """Whether an answer takes the token that a step has chosen."""
     sampling = answer.wish.sampling
-    needs_logits = sampling.needs_logits or answer.wish.constraint is not None
+    needs_logits = sampling.needs_logits(step.buffers) or answer.wish.constraint is not None
     return step.has("next") and not needs_logits and (sampling.is_greedy or step.has("uniform"))
 
 

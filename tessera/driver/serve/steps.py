@@ -15,6 +15,7 @@ Roles of inputs, `R` rows (sequences) with `T` tokens each:
 - `blocks` [R, N]: the table of blocks, if states are a cache in blocks. Block 0 is never given to a
   sequence: absent rows and tokens write to it.
 - `temperature` [R], `uniform` [R]: for a step that draws tokens itself.
+- `top_k` [R], `top_p` [R], `min_p` [R]: which tokens it may draw.
 
 A step with an input `last` is mixed: it takes N tokens of any sequences, prompts and answers alike.
 
@@ -36,6 +37,7 @@ from math import prod
 from typing import cast
 
 from tessera.driver.serve.batches import StepSize
+from tessera.driver.serve.sampling import LIMITS
 from tessera.driver.serve.step_roles import (
     UNBOUNDED,
     GenerationSteps,
@@ -57,12 +59,12 @@ INPUTS = (
     "blocks",
     "last",
     "earlier",
-    "temperature",
-    "uniform",
+    *("temperature", "uniform", *LIMITS),
 )
 OUTPUTS = ("logits", "next")
 _INTEGERS = ("s64", "s32", "u32", "u64")
 _FLOATS = ("f32", "f16", "bf16", "f64")
+_FLOAT_ROLES = ("temperature", "uniform", "top_p", "min_p", "logits")
 _KEYS = ("format", "context", "block", "end", "reset", "steps")
 _SIZES = ("rows", "tokens", "context")
 
@@ -209,7 +211,7 @@ def _roles(name: str, program: Program, own: Declaration) -> dict[str, Buffer]:
 
 
 def _check_type(name: str, role: str, buffer: Buffer) -> None:
-    types = _FLOATS if role in ("temperature", "uniform", "logits") else _INTEGERS
+    types = _FLOATS if role in _FLOAT_ROLES else _INTEGERS
     kind = None if buffer.dtype is None else buffer.dtype.value
     if kind not in types or buffer.shape is None:
         raise wrong_steps(
@@ -251,7 +253,7 @@ def _size(
 
 
 def _check_shapes(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int) -> None:
-    for role in ("lengths", "rows", "temperature", "uniform", "next", "positions"):
+    for role in ("lengths", "rows", "temperature", "uniform", *LIMITS, "next", "positions"):
         if role not in roles:
             continue
         count = prod(roles[role].shape or ())
@@ -274,8 +276,8 @@ def _check_shapes(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int
 
 def _check_mixed(name: str, roles: Mapping[str, Buffer], rows: int, tokens: int) -> None:
     """Check the shapes of a mixed step."""
-    counts = {"positions": tokens, "rows": tokens, "temperature": rows, "uniform": rows}
-    counts |= {"earlier": rows, "next": rows}
+    counts = {"positions": tokens, "rows": tokens}
+    counts |= dict.fromkeys(("temperature", "uniform", *LIMITS, "earlier", "next"), rows)
     for role in ("positions", "rows", "blocks"):
         if role not in roles:
             raise wrong_steps(f"mixed step `{name}` has no input `{role}`")

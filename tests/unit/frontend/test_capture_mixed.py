@@ -204,7 +204,7 @@ def test_a_token_may_be_one_that_the_step_before_gives() -> None:
     model.set_attn_implementation(NAME)
     size = MixedSize(tokens=4, rows=3, context=32, block=4, blocks=25, draws=True)
     step, inputs = mixed_step(model, size)
-    _, positions, rows, blocks, last, heat, uniform, _ = inputs.plain
+    _, positions, rows, blocks, last, *drawing, _ = inputs.plain
     rows, last, earlier = (
         torch.tensor([0, 1, 1, 2]),
         torch.tensor([0, 2, 3]),
@@ -213,20 +213,6 @@ def test_a_token_may_be_one_that_the_step_before_gives() -> None:
     blocks = torch.arange(4)[:, None] + 0 * blocks + 1
     positions = torch.tensor([0, 0, 1, 0])
     plain, given = torch.tensor([7, 33, 9, 21]), torch.tensor([-3, 33, -1, 21])
-    tokens = [
-        step(own, positions, rows, blocks, last, heat, uniform, earlier) for own in (plain, given)
-    ]
+    tokens = [step(own, positions, rows, blocks, last, *drawing, earlier) for own in (plain, given)]
     assert torch.equal(*tokens)
     assert len(set(tokens[0].tolist())) > 1
-
-
-def test_drawn_tokens_have_their_probabilities() -> None:
-    from tessera.frontend.capture.mixed.step import _gumbel
-
-    torch.manual_seed(0)
-    logits, count = torch.randn(40) * 1.5, 100_000
-    seeds = (torch.rand(count) * (1 << 24)).long()[:, None]
-    drawn = (logits + _gumbel(seeds, torch.arange(40)[None])).argmax(-1)
-    shares = torch.bincount(drawn, minlength=40) / count
-    wanted = logits.softmax(-1)
-    assert float(((shares - wanted) ** 2 / wanted * count).sum()) < 39 + 5 * (2 * 39) ** 0.5

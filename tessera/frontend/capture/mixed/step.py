@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.inputs import Inputs
 from tessera.frontend.capture.meta.hf import HfConfig, config_of, model_of, offline
+from tessera.frontend.capture.mixed.drawing import draw
 from tessera.frontend.capture.mixed.seam import (
     NAME,
     UNDER_WAY,
@@ -102,10 +103,8 @@ class MixedStep(nn.Module):  # type: ignore[misc]
 class DrawingStep(MixedStep):
     """A step that gives the next token of each row: the most likely one, or one that is drawn.
 
-    A draw takes the greatest of the scaled logits with noise of Gumbel's distribution, which is a
-    token by its probability. The noise of a row is a hash of its `uniform` and the token's number,
-    so that it depends on nothing else in the step. A token -1 - r is that of row r of `earlier`,
-    which the step before gave: the host may hand this step over before it knows that token.
+    A token -1 - r is that of row r of `earlier`, which the step before gave: the host may hand this
+    step over before it knows that token.
     """
 
     def forward(  # type: ignore[override]  # names of arguments are roles
@@ -117,28 +116,15 @@ class DrawingStep(MixedStep):
         last: Tensor,
         temperature: Tensor,
         uniform: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        min_p: Tensor,
         earlier: Tensor,
     ) -> Tensor:
-        """The next token of each row; the most likely one at a temperature of 0."""
+        """The next token of each row."""
         given = torch.where(tokens < 0, earlier[(-1 - tokens).clamp(min=0)], tokens)
-        logits = super().forward(given, positions, rows, blocks, last).float()
-        heat = temperature[:, None]
-        numbers = torch.arange(logits.shape[1], device=logits.device)[None]
-        noise = _gumbel((uniform * (1 << 24)).long()[:, None], numbers)
-        noisy = logits / heat.clamp(min=1e-6) + noise
-        return torch.where(heat > 0, noisy, logits).argmax(-1)
-
-
-def _gumbel(seed: Tensor, number: Tensor) -> Tensor:
-    """Noise of Gumbel's distribution by a hash of two whole numbers (lowbias32, twice)."""
-    mixed = (seed * 2 + 1) * 0x6C8E9CF5 + number
-    for _ in range(2):
-        mixed = mixed & 0xFFFFFFFF
-        mixed = ((mixed ^ (mixed >> 16)) * 0x21F0AAAD) & 0xFFFFFFFF
-        mixed = ((mixed ^ (mixed >> 15)) * 0x735A2D97) & 0xFFFFFFFF
-        mixed = mixed ^ (mixed >> 15)
-    share = (mixed.float() + 0.5) / 4294967808.0  # below 1 also where f32 rounds up
-    return -torch.log(-torch.log(share))
+        logits = super().forward(given, positions, rows, blocks, last)
+        return draw(logits, temperature, uniform, top_k, top_p, min_p)
 
 
 def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
@@ -162,8 +148,8 @@ def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[Mi
             cache.register_buffer(name, torch.zeros(shape, dtype=new.dtype))
         step.block_cache.append(cache)
     if size.draws:
-        inputs += (torch.zeros(size.rows), torch.zeros(size.rows))
-        inputs += (torch.zeros(size.rows, dtype=torch.long),)
+        plain, whole = torch.zeros(size.rows), torch.zeros(size.rows, dtype=torch.long)
+        inputs += (plain, plain.clone(), whole, plain.clone(), plain.clone(), whole.clone())
     return step.eval().requires_grad_(False), Inputs(plain=inputs)
 
 

@@ -146,6 +146,8 @@ def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
     ("gives", "left_out"),
     [
         ({"logits"}, ()),
+        ({"next", "uniform", "top_p", "top_k", "min_p"}, ()),
+        ({"next", "uniform", "top_p"}, ("top_k",)),
         ({"next", "uniform"}, ("top_p", "top_k")),
         ({"next"}, ("temperature", "top_p", "top_k")),
     ],
