@@ -64,7 +64,7 @@ def least_logit(
                     # Keys below that of minus infinity are of no number.
                     bounds = tl.where(keys < -2139095041, float("-inf"), bounds)
                     bounds = tl.maximum(bounds, floor)
-                    found = tl.zeros((4, TILE), tl.float32)
+                    weights = tl.zeros((4, TILE), tl.float32)
                     for first in range(0, SIZE, TILE):
                         is_there = first + at < SIZE
                         own = tl.load(
@@ -73,8 +73,8 @@ def least_logit(
                         weight = tl.where(is_there, 1.0, 0.0)
                         if limit == 1:
                             weight = tl.exp((own - top) / heat)
-                        found += tl.where(own[None, :] >= bounds[:, None], weight[None, :], 0.0)
-                    is_enough = tl.sum(found, 1) >= goal
+                        weights += tl.where(own[None, :] >= bounds[:, None], weight[None, :], 0.0)
+                    is_enough = tl.sum(weights, 1) >= goal
                     key += step * tl.max(tl.where(is_enough, option, 0), 0)
                 best = tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.int32)
                 edge = best.to(tl.float32, bitcast=True)
