@@ -166,23 +166,24 @@ KERNEL = """
 import random, torch
 from tessera.frontend.capture.mixed.seam import StepTables, attention, launched
 
-for seed in range(8):
+for seed in range(12):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     heads, group, size, wide = (draw.choice(c) for c in ([1, 3], [1, 2, 4], [8, 40], [8, 48]))
-    tokens, block, places = draw.randint(1, 5), draw.choice([4, 16]), draw.choice([3, 9])
+    tokens, block, places = draw.randint(1, 40), draw.choice([4, 16]), draw.choice([3, 9])
     context, window = places * block, draw.choice([5, 1000])
     query = torch.randn(tokens, heads * group, size)
     caches = [torch.randn(2 * places + 1, block, heads, n) for n in (size, wide)]
     table = torch.zeros(3, places, dtype=torch.long)
     table[:2] = (torch.randperm(2 * places) + 1).view(2, places)
-    rows, at = torch.randint(0, 3, (tokens,)), torch.randint(0, context, (tokens,))
+    rows, at = torch.randint(0, 3, (tokens,)).sort()[0], torch.randint(0, context, (tokens,))
     keys = torch.arange(context)[None]
     mask = (keys <= at[:, None]) & (keys > at[:, None] - window)
     tables = StepTables(positions=at, rows=rows, blocks=table, at=at, offset=at, context=context)
     cap = draw.choice([None, 2.0])
     sinks = draw.choice([None, torch.randn(heads * group)])
-    given = launched(query, caches, tables, mask, 0.3, cap, sinks)
+    needed = None if window == 1000 else mask
+    given = launched(query, caches, tables, needed, 0.3, cap, sinks)
     held = [cache[table[rows]].flatten(1, 2) for cache in caches]
     wanted = attention(query, *held, mask, 0.3, cap, sinks)
     assert torch.allclose(given, wanted, atol=1e-5), (seed, given, wanted)

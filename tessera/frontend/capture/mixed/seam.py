@@ -19,7 +19,7 @@ import torch
 import transformers
 import triton
 from torch import Tensor, nn
-from transformers.masking_utils import AttentionMaskInterface
+from transformers.masking_utils import AttentionMaskInterface, causal_mask_function
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.mixed.block_kernel import block_attention
@@ -27,6 +27,12 @@ from tessera.frontend.capture.mixed.block_kernel import block_attention
 NAME = "tessera_blocks"
 _KERNEL = triton.jit(block_attention)
 _TILE = 64
+_LINES = 64
+"""Lines of a program: queries of its tokens, by head."""
+_LEAST = 16
+"""The fewest lines that tensor cores multiply."""
+_ELEMENTS = 64 * 128
+"""Elements of the result that a program keeps in registers."""
 _NARROW = 2  # bytes of the elements that the kernel is for; others go by operators
 # Arguments of the interface that say nothing more than the seam knows already.
 _KNOWN_TENSORS = ("position_ids", "cache_position")
@@ -38,6 +44,7 @@ class StepTables:
 
     `at` and `offset` are the block of each token and its place there. While `caches` is empty,
     attention notes in `calls` which module calls with which keys and values, and computes nothing.
+    `causal` is the mask by which tokens see all tokens before them, if the model has asked for it.
     """
 
     positions: Tensor
@@ -47,6 +54,7 @@ class StepTables:
     offset: Tensor
     context: int
     caches: Sequence[tuple[Tensor, Tensor]] = ()
+    causal: Tensor | None = None
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
     count: int = 0
 
@@ -107,7 +115,10 @@ def _mask(*, mask_function: Callable[..., Tensor], **_: object) -> Tensor:
     queries = tables.positions[:, None]
     keys = torch.arange(tables.context, device=queries.device)[None]
     first = torch.zeros((), dtype=torch.long, device=queries.device)
-    return mask_function(first, first, queries, keys)[None, None]
+    made = mask_function(first, first, queries, keys)[None, None]
+    if mask_function is causal_mask_function:
+        tables.causal = made
+    return made
 
 
 def _attend(
@@ -139,10 +150,11 @@ def _attend(
     for cache, new in zip(caches, (keys, values), strict=True):
         cache[tables.at, tables.offset] = new
     scale = queries.shape[-1] ** -0.5 if scaling is None else scaling
-    mask = attention_mask[0, 0]
     if queries.is_cuda and queries.element_size() == _NARROW:
-        return launched(queries, caches, tables, mask, scale, softcap, s_aux)[None], None
+        needed = None if attention_mask is tables.causal else attention_mask[0, 0]
+        return launched(queries, caches, tables, needed, scale, softcap, s_aux)[None], None
     held = [cache[tables.blocks[tables.rows]].flatten(1, 2) for cache in caches]
+    mask = attention_mask[0, 0]
     return attention(queries, held[0], held[1], mask, scale, softcap, s_aux)[None], None
 
 
@@ -150,18 +162,22 @@ def launched(
     queries: Tensor,
     caches: tuple[Tensor, Tensor],
     tables: StepTables,
-    mask: Tensor,
+    mask: Tensor | None,
     scale: float,
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """The same as `attention`, by a kernel that reads keys and values where they lie."""
+    """The same as `attention`, by a kernel that reads keys and values where they lie.
+
+    Without a mask, tokens see all tokens before them.
+    """
     keys, values = caches
     tokens, heads, size = queries.shape
     _, block, key_heads, wide = values.shape
     out = torch.empty((tokens, heads, wide), dtype=queries.dtype, device=queries.device)
     if queries.stride(2) != 1:
         queries = queries.contiguous()
+    group, widest = _power(heads // key_heads, 1), _power(max(size, wide), 16)
     _KERNEL[(tokens, key_heads)](
         queries,
         keys,
@@ -169,9 +185,10 @@ def launched(
         tables.blocks,
         tables.rows,
         tables.positions,
-        mask.to(torch.uint8).contiguous(),
+        queries if mask is None else mask.to(torch.uint8).contiguous(),
         queries if sinks is None else sinks,
         out,
+        tokens,
         queries.stride(0),
         queries.stride(1),
         COLUMNS=tables.blocks.shape[1],
@@ -180,11 +197,13 @@ def launched(
         GROUP=heads // key_heads,
         SIZE=size,
         VALUE=wide,
-        WIDE_GROUP=_power(heads // key_heads),
-        WIDE_SIZE=_power(size),
-        WIDE_VALUE=_power(wide),
+        QUERIES=max(min(_ELEMENTS // widest, _LINES) // group, _LEAST // group, 1),
+        WIDE_GROUP=group,
+        WIDE_SIZE=_power(size, 16),
+        WIDE_VALUE=_power(wide, 16),
         SCALE=float(scale),
         CAP=float(softcap or 0.0),
+        HAS_MASK=mask is not None,
         HAS_SINKS=sinks is not None,
         TILE=_TILE,
         num_warps=4,
@@ -193,9 +212,9 @@ def launched(
     return out
 
 
-def _power(number: int) -> int:
-    """The least power of two from 16 on that is at least `number`."""
-    power = 16
+def _power(number: int, least: int) -> int:
+    """The least power of two, from `least` on, that is at least `number`."""
+    power = least
     while power < number:
         power *= 2
     return power
