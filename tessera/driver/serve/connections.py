@@ -23,7 +23,7 @@ from tessera.driver.serve.api_errors import BadRequest, ErrorCode
 
 _HEAD_S = 10.0
 """Seconds from opening a connection, or from an answer, to the head of the next request."""
-_MOST = 1024
+_MOST = 4096
 _LEAST = 32
 _KEPT_FREE = 16
 _SPARE_FILES = 96
@@ -176,12 +176,18 @@ def _ends(transport: asyncio.BaseTransport) -> _Ends:
 
 
 def most_connections() -> int:
-    """The number of connections that the limit on open files allows."""
+    """The number of connections that the limit on open files allows, raised as far as it may be."""
     try:
-        from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
+        from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
     except ImportError:
         return _MOST
-    limit, used = getrlimit(RLIMIT_NOFILE)[0], 0
+    limit, highest = getrlimit(RLIMIT_NOFILE)
+    wanted = 2 * _MOST if highest == RLIM_INFINITY else min(2 * _MOST, highest)
+    if limit != RLIM_INFINITY and limit < wanted:
+        with suppress(OSError, ValueError):
+            setrlimit(RLIMIT_NOFILE, (wanted, highest))
+        limit = getrlimit(RLIMIT_NOFILE)[0]
+    used = 0
     if limit == RLIM_INFINITY:
         return _MOST
     with suppress(OSError):

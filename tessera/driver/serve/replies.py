@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from tessera.driver.serve.api_errors import BadRequest, ErrorCode, error_value
 from tessera.driver.serve.chance_values import ChanceTable
@@ -74,13 +75,19 @@ class Reply:
         self._given = [-1] * len(answers)
         """Tokens that were given of each answer; -1: not even its beginning."""
         self._news = asyncio.Event()
+        self._is_called = False
+        """Whether the loop has been called and has not looked yet."""
         loop = asyncio.get_running_loop()
         for answer in answers:
-            answer.listen(lambda _: self._wake(loop))
+            answer.listen(partial(self._wake, loop))
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        with suppress(RuntimeError):  # the server is gone
-            loop.call_soon_threadsafe(self._news.set)
+    def _wake(self, loop: asyncio.AbstractEventLoop, answer: Generation) -> None:
+        """Call the loop, unless nothing is to be done until the answer has ended."""
+        is_news = self._wanted.is_streamed or self._wanted.stops or answer.ended
+        if is_news and not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):  # the server is gone
+                loop.call_soon_threadsafe(self._news.set)
 
     async def whole(self) -> dict[str, object]:
         """All answers at once."""
@@ -114,6 +121,7 @@ class Reply:
         while left:
             await self._news.wait()
             self._news.clear()
+            self._is_called = False  # before tokens are read: later ones call again
             for place in sorted(left):
                 part = self._more(place)
                 if part.end:

@@ -239,12 +239,22 @@ def test_a_turn_of_the_loop_takes_a_few_connections() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "most"), [(64, 32), (256, 156), (1 << 20, 1024), (resource.RLIM_INFINITY, 1024)]
+    ("limits", "most"),
+    [
+        ((64, 64), 32),
+        ((256, 256), 156),
+        ((256, 512), 412),
+        ((1 << 20, 1 << 20), 4096),
+        ((256, resource.RLIM_INFINITY), 4096),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 4096),
+    ],
 )
 def test_connections_fit_the_limit_on_open_files(
-    limit: int, most: int, monkeypatch: pytest.MonkeyPatch
+    limits: tuple[int, int], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, limit))
+    held = [limits]
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: held[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, asked: held.append(asked))
     monkeypatch.setattr(connections_module.os, "listdir", lambda path: ["0", "1", "2", "3"])
     assert most_connections() == most
 
