@@ -184,6 +184,11 @@ SERVING = (
         (Need.TRACES,),
     ),
     Run("serving.adaptation_page", (Need.TRACES,)),
+    Run("serving.folder_h200 prepare --work out/gpu/folder", (Need.TORCH,)),
+    Run(
+        f"serving.folder_h200 run --work out/gpu/folder -o {RESULTS}/serving_folder_h200.json",
+        BOTH,
+    ),
     Run(
         "serving.h200 prepare --work out/gpu/h200 --arrivals $ARRIVALS --seconds 3000",
         (*BOTH, Need.ARRIVALS),
@@ -250,4 +255,5 @@ STARTED_BY = {
     "planning.real_traces": "planning.promises",
     "prediction.h200_library": "prediction.h200_rows",
     "running.sampled": "running.full_size",
+    "serving.http_load": "serving.folder_h200",
 }
