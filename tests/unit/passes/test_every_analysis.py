@@ -33,7 +33,7 @@ def analyses() -> list[type[Any]]:
 
 def test_all_are_found() -> None:
     names = {one.__name__ for one in analyses()}
-    assert {"AccessRegions", "Dependences", "IndirectAccesses", "KernelCodes"} <= names
+    assert {"AccessRegions", "Dependences", "LegalCuts"} <= names
     assert len({one.name for one in analyses()}) == len(names)
 
 

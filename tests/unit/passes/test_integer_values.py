@@ -1,8 +1,8 @@
 """What analyses say of integer instructions is what the executor computes, at the corners.
 
-`lane_ops` (through `costs/integer_values`) and `known_bits` are held against the CPU backend, which
-shares no code with them: every form of the opcode table that they know, on numbers at the edges of
-registers, shift amounts past the width and fields past the top bit.
+`lane_ops` (through `planning/prices/integer_values`) is held against the CPU backend, which shares
+no code with it: every form of the opcode table that it knows, on numbers at the edges of registers,
+shift amounts past the width and fields past the top bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tessera.ir.opcodes.families import arithmetic, logic
 from tessera.ir.opcodes.form_table import forms_of
 from tessera.ir.opcodes.notation import read_table
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.kernel_facts.known_bits import KnownBits, opcode_bits
 from tessera.passes.lane_values.lane_ops import source_bits
 from tessera.planning.prices.integer_values import integer_function, value_of
 from tests.helpers.cpu_kernels import run
@@ -179,22 +178,6 @@ def test_analyses_compute_what_the_executor_does(name: str) -> None:
         known += 1
     assert known > 100 or name == "sad"
     value_of.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "name", ["mov", "and", "or", "xor", "not", "shl", "shr", "add", "sub", "mul"]
-)
-def test_known_bits_are_those_that_the_executor_makes(name: str) -> None:
-    source = random.Random(name)
-    for opcode, numbers, made in executed(forms_with_sources(name)):
-        for chance in (0.0, 0.3, 1.0):
-            masks = [
-                (1 << 64) - 1 if source.random() >= chance else source.getrandbits(64)
-                for _ in numbers
-            ]
-            values = [KnownBits(m, n & m) for m, n in zip(masks, numbers, strict=True)]
-            found = opcode_bits(opcode, values, result_bits(opcode))
-            assert made & found.mask == found.value, (str(opcode), numbers, masks)
 
 
 @pytest.mark.parametrize(
