@@ -1,12 +1,13 @@
-"""A model folder with random weights, its mixed steps as traces, and what `generate` answers.
+"""Model folders with random weights, their steps as traces, and what `generate` answers.
 
     python examples/models/mixed_steps.py examples/traces
 
 Writes `mixed_model/` as `save_pretrained` does, in three shards; `mixed_steps_3.ptx` and
 `mixed_steps_8.ptx`, steps of 3 and 8 tokens that share one cache in blocks; `mixed_drawing_8.ptx`,
 a step that gives tokens in place of logits, as on GPUs; and `mixed_generated.json`, with the
-log-probability of every token after the first. Needs torch, triton and
-transformers, but no GPU.
+log-probability of every token after the first. `state_model/`, `state_drawing_3.ptx` and
+`state_generated.json` are the same for a model with a state space beside attention, whose steps
+take one token of each of 3 rows. Needs torch, triton and transformers, but no GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 import transformers
 
-from tessera.driver.folder.capture_steps import capture_steps
+from tessera.driver.folder.capture_steps import CacheRoom, capture_steps
 from tessera.driver.folder.model_folder import FolderOptions, read_folder
 from tessera.frontend.machine.gpus import machine_of
 
@@ -47,16 +48,41 @@ def make_model() -> transformers.PreTrainedModel:
         eos_token_id=2,
         pad_token_id=0,
     )
-    model = transformers.LlamaForCausalLM(config).eval()
+    return _louder(transformers.LlamaForCausalLM(config), 25)
+
+
+def make_state_model() -> transformers.PreTrainedModel:
+    torch.manual_seed(0)
+    config = transformers.BambaConfig(
+        vocab_size=64,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        attn_layer_indices=[1],
+        mamba_n_heads=4,
+        mamba_d_head=8,
+        mamba_d_state=8,
+        mamba_chunk_size=4,
+        max_position_embeddings=32,
+        bos_token_id=None,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    return _louder(transformers.BambaForCausalLM(config), 8)
+
+
+def _louder(model: transformers.PreTrainedModel, factor: float) -> transformers.PreTrainedModel:
+    """A model whose answers differ."""
     for name, parameter in model.named_parameters():
         if parameter.dim() > 1 and "embed" not in name:
-            parameter.data *= 25
-    return model
+            parameter.data *= factor
+    return model.float().eval()
 
 
-def main(folder: Path) -> None:
-    model, target = make_model(), folder / "mixed_model"
-    model.save_pretrained(target, max_shard_size="6KB")
+def _answers(model: transformers.PreTrainedModel, file: Path) -> None:
+    """Write what `generate` answers."""
     draw = np.random.default_rng(7)
     answers = []
     for prompt, answer in LENGTHS:
@@ -76,16 +102,29 @@ def main(folder: Path) -> None:
             }
         )
     text = json.dumps(answers, separators=(",", ":")).replace("},{", "},\n{")
-    (folder / "mixed_generated.json").write_text(text + "\n", encoding="utf-8")
-    gpus = tuple(dict.fromkeys(card.gpu for card in machine_of("l40s").cards))
-    room = (OPTIONS.context or 0, 20)
-    for name, options in (
-        ("mixed_steps_", OPTIONS),
-        ("mixed_drawing_", replace(OPTIONS, step_tokens=(8,), draws=True)),
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def main(folder: Path) -> None:
+    for model, name, shard in (
+        (make_model(), "mixed", "6KB"),
+        (make_state_model(), "state", "1MB"),
     ):
+        model.save_pretrained(folder / f"{name}_model", max_shard_size=shard)
+        _answers(model, folder / f"{name}_generated.json")
+    gpus = tuple(dict.fromkeys(card.gpu for card in machine_of("l40s").cards))
+    room = CacheRoom(OPTIONS.context or 0, OPTIONS.block, 20)
+    states = CacheRoom(OPTIONS.context or 0, OPTIONS.context or 0, 3, keeps_states=True)
+    drawing = replace(OPTIONS, step_tokens=(8,), draws=True)
+    for name, options, own_room in (
+        ("mixed_steps_", OPTIONS, room),
+        ("mixed_drawing_", drawing, room),
+        ("state_drawing_", drawing, states),
+    ):
+        target = folder / f"{name.split('_')[0]}_model"
         with tempfile.TemporaryDirectory() as made_in:
             for step in capture_steps(
-                read_folder(target), options, room, gpus, Path(made_in), lambda _: None
+                read_folder(target), options, own_room, gpus, Path(made_in), lambda _: None
             ):
                 own = folder / step.path.name.replace("step_", name)
                 own.write_text(step.path.read_text().replace("step_", name))

@@ -40,10 +40,24 @@ class StepTrace:
 
 @dataclass(frozen=True, slots=True)
 class ModelBytes:
-    """Bytes of the cache for one token, and of all weights."""
+    """Bytes of the cache for one token, of states of a sequence beside it, and of all weights."""
 
     token_bytes: int
+    state_bytes: int
     weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRoom:
+    """The tokens of a sequence and of a block, and the blocks, with that of nobody.
+
+    In a model that keeps states of sequences (`keeps_states`), a block is a sequence.
+    """
+
+    context: int
+    block: int
+    blocks: int
+    keeps_states: bool = False
 
 
 def footprint(folder: ModelFolder) -> ModelBytes:
@@ -57,8 +71,8 @@ def footprint(folder: ModelFolder) -> ModelBytes:
     with among_fakes():
         step, _ = make_mixed(folder.config, size)
         _check_shapes(folder, {name: tuple(p.shape) for name, p in step.named_parameters()})
-        cached = sum(buffer.nbytes for buffer in step.block_cache.buffers())
-        return ModelBytes(cached, sum(parameter.nbytes for parameter in step.parameters()))
+        parts = step.block_cache.buffers(), step.state_cache.buffers(), step.parameters()
+        return ModelBytes(*(sum(own.nbytes for own in part) for part in parts))
 
 
 def _check_shapes(folder: ModelFolder, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -77,23 +91,26 @@ def _check_shapes(folder: ModelFolder, shapes: dict[str, tuple[int, ...]]) -> No
 def capture_steps(
     folder: ModelFolder,
     options: FolderOptions,
-    room: tuple[int, int],
+    room: CacheRoom,
     gpus: tuple[Gpu, ...],
     target: Path,
     tell: OnProgress,
 ) -> list[StepTrace]:
-    """The trace of each size of step, compiled for `gpus`; `room` is the context and the blocks."""
+    """The trace of each size of step, compiled for `gpus`."""
     from tessera.frontend.capture.mixed.step import MixedSize, computed_buffers, make_mixed
 
     computed = {name: _bytes(tensor) for name, tensor in computed_buffers(folder.config).items()}
     made = []
-    for tokens in options.sizes_of_steps():
+    sizes = options.sizes_of_steps()
+    if room.keeps_states:  # one token of each row
+        sizes = tuple(dict.fromkeys(min(tokens, options.rows) for tokens in sizes))
+    for tokens in sizes:
         size = MixedSize(
             tokens=tokens,
             rows=options.rows,
-            context=room[0],
-            block=options.block,
-            blocks=room[1],
+            context=room.context,
+            block=room.block,
+            blocks=room.blocks,
             draws=options.draws,
         )
         tell(StageProgress("compiling", note=f"a step of {tokens} tokens"))

@@ -5,7 +5,7 @@ its steps beside it, and where its weights are. All of it is kept in the cache f
 what it depends on, so that a second start reads a plan. The stages, in order:
 
 1. `read_folder`: what the folder says; a folder that cannot be served is refused here.
-2. `_sizes`: rows, context and blocks, as asked for or as memory allows.
+2. `_room`: rows, context and blocks, as asked for or as memory allows.
 3. `capture_steps`: the traces of the mixed steps, compiled for the GPUs of the plan.
 4. `plan`: the plan of these traces.
 5. `fitted_weights`: the folder itself where its tensors have the names of the model's parameters,
@@ -25,7 +25,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tessera.driver.folder.capture_steps import capture_steps, fitted_weights, footprint
+from tessera.driver.folder.capture_steps import (
+    CacheRoom,
+    ModelBytes,
+    capture_steps,
+    fitted_weights,
+    footprint,
+)
 from tessera.driver.folder.model_folder import (
     FolderOptions,
     ModelFolder,
@@ -126,11 +132,10 @@ def _prepare(folder: ModelFolder, options: FolderOptions, target: Path, tell: On
     """Write the traces, weights if need be, the declaration and the plan of a folder."""
     gpus = tuple(dict.fromkeys(card.gpu for card in machine_of(options.gpus).cards))
     tell(StageProgress("running the model on shapes"))
-    need = footprint(folder)
-    context, blocks = _sizes(folder, options, need.token_bytes, need.weight_bytes)
-    steps = capture_steps(folder, options, (context, blocks), gpus, target, tell)
+    room = _room(folder, options, footprint(folder))
+    steps = capture_steps(folder, options, room, gpus, target, tell)
     fitted_weights(folder, steps, target, tell)
-    said = {"format": FORMAT, "end": list(folder.end), "block": options.block}
+    said = {"format": FORMAT, "end": list(folder.end), "block": room.block}
     write_file(str(target / "plan.steps.json"), json.dumps(said).encode(), Kind.PLAN)
     tell(StageProgress("planning"))
     chosen = PlanOptions(gpus=options.gpus, sequences=1, slots=1)
@@ -138,22 +143,26 @@ def _prepare(folder: ModelFolder, options: FolderOptions, target: Path, tell: On
     write_file(str(target / PLAN), print_plan(report.plan).encode(), Kind.PLAN)
 
 
-def _sizes(
-    folder: ModelFolder, options: FolderOptions, token_bytes: int, weight_bytes: int
-) -> tuple[int, int]:
-    """The context, in whole blocks, and how many blocks there are, with that of nobody."""
+def _room(folder: ModelFolder, options: FolderOptions, need: ModelBytes) -> CacheRoom:
+    """The context, in whole blocks, and how many blocks there are, as memory allows.
+
+    A model that keeps states of sequences has one block for each: its states lie there too.
+    """
     longest = folder.longest
     asked = options.context or min(longest or 2048, 2048)
     if longest is not None and asked > longest:
         raise wrong_folder(f"the model has positions for {longest} tokens, not for {asked}")
-    context = max(asked // options.block, 1) * options.block
+    keeps_states = need.state_bytes > 0
+    block = asked if keeps_states else options.block
+    context = max(asked // block, 1) * block
     memory = min(card.gpu.memory_bytes for card in machine_of(options.gpus).cards)
-    room = int((memory * _MEMORY_SHARE - weight_bytes) / (token_bytes * options.block))
-    most = options.rows * (context // options.block) + 1
-    if room < context // options.block + 1:
+    block_bytes = need.token_bytes * block + need.state_bytes
+    room = int((memory * _MEMORY_SHARE - need.weight_bytes) / block_bytes)
+    most = options.rows * (context // block) + 1
+    if room < context // block + 1:
         raise wrong_folder(
-            f"weights of {weight_bytes} bytes leave no room for a sequence of {context} tokens, "
-            f"which takes {token_bytes * context} bytes",
+            f"weights of {need.weight_bytes} bytes leave no room for a sequence of {context} "
+            f"tokens, which takes {block_bytes * (context // block)} bytes",
             "name more or larger GPUs with `--gpus`, or fewer tokens with `--context`",
         )
-    return context, min(most, room)
+    return CacheRoom(context, block, min(most, room), keeps_states)

@@ -67,9 +67,12 @@ SERVED: dict[str, dict[str, Any]] = {
     },
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "mamba": ({}, "Mamba"),
-    "jamba": ({}, "Jamba"),
-    "lfm2": ({"layer_types": ["conv", "full_attention"]}, "Lfm2"),
+    "recurrent_gemma": ({"num_hidden_layers": 3, "lru_width": 32}, "RecurrentGemma"),
+    "minimax": (
+        {"layer_types": ["linear_attention", "full_attention"], "num_local_experts": 2},
+        "MiniMax",
+    ),
+    "rwkv": ({}, "Rwkv"),
     "bloom": ({}, "Bloom"),
     "t5": ({}, "encoder"),
 }

@@ -16,6 +16,7 @@ import inspect
 import json
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -81,10 +82,19 @@ def find_config(text: str) -> Path:
     return file
 
 
+_FLOATS = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
+
+
+def _with_float(table: dict[str, object]) -> object:
+    """A table of JSON, or the float that the library writes as one."""
+    tag = table.get("__float__")
+    return _FLOATS.get(tag, table) if len(table) == 1 and isinstance(tag, str) else table
+
+
 def read_config(path: Path) -> HfConfig:
     """The values of a config file, without what would run code or read weights."""
     try:
-        values = json.loads(read_source(str(path)).text)
+        values = json.loads(read_source(str(path)).text, object_hook=_with_float)
     except (ValueError, RecursionError) as problem:
         raise _bad(f"`{path}` is not JSON: {problem}") from None
     if not isinstance(values, dict) or not isinstance(values.get("model_type"), str):

@@ -42,9 +42,11 @@ _KNOWN_TENSORS = ("position_ids", "cache_position")
 class StepTables:
     """The tokens of the step under way: positions, rows of the table of blocks, and the cache.
 
-    `at` and `offset` are the block of each token and its place there. While `caches` is empty,
-    attention notes in `calls` which module calls with which keys and values, and computes nothing.
-    `causal` is the mask by which tokens see all tokens before them, if the model has asked for it.
+    made = mask_function(first, first, queries, keys)
+    made = made.unflatten(0, (1, -1) if tables.is_flat else (-1, 1))[:, None]
+    if mask_function is causal_mask_function:
+        tables.causal = made
+    return made
     """
 
     positions: Tensor
@@ -53,6 +55,7 @@ class StepTables:
     at: Tensor
     offset: Tensor
     context: int
+    is_flat: bool = True
     caches: Sequence[tuple[Tensor, Tensor]] = ()
     causal: Tensor | None = None
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
@@ -109,13 +112,14 @@ def refused(what: str, module: nn.Module | None = None) -> TesseraError:
 
 
 def _mask(*, mask_function: Callable[..., Tensor], **_: object) -> Tensor:
-    """The mask [1, 1, tokens, context] of the model's own function, by positions."""
+    """The mask [sequences, 1, tokens, context] of the model's own function, by positions."""
     tables = UNDER_WAY.tables
     assert tables is not None
     queries = tables.positions[:, None]
     keys = torch.arange(tables.context, device=queries.device)[None]
     first = torch.zeros((), dtype=torch.long, device=queries.device)
-    made = mask_function(first, first, queries, keys)[None, None]
+    made = mask_function(first, first, queries, keys)
+    made = made.unflatten(0, (1, -1) if tables.is_flat else (-1, 1))[:, None]
     if mask_function is causal_mask_function:
         tables.causal = made
     return made
@@ -133,29 +137,32 @@ def _attend(
     s_aux: Tensor | None = None,
     **others: object,
 ) -> tuple[Tensor, None]:
-    """Attention of [1, heads, tokens, size] over the blocks of each token's sequence."""
+    """Attention of [sequences, heads, tokens, size] over the blocks of each token's sequence."""
     tables = UNDER_WAY.tables
     assert tables is not None
     for name, other in others.items():
         if isinstance(other, Tensor) and name not in _KNOWN_TENSORS:
             raise refused(f"gives attention a tensor that is not known here: `{name}`", module)
-    if attention_mask is None or attention_mask.shape[2:] != (len(query[0, 0]), tables.context):
+    shape = (query.shape[0], 1, query.shape[2], tables.context)
+    if attention_mask is None or attention_mask.shape != shape:
         raise refused("makes a mask of its own, and not by the interface of the library", module)
-    queries, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+    queries, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))
     number, tables.count = tables.count, tables.count + 1
     if not tables.caches:
         tables.calls.append((module, keys, values))
-        return queries.new_zeros(1, *queries.shape[:2], values.shape[-1]), None
+        return queries.new_zeros(*shape[::2], queries.shape[1], values.shape[-1]), None
     caches = tables.caches[number]
     for cache, new in zip(caches, (keys, values), strict=True):
         cache[tables.at, tables.offset] = new
     scale = queries.shape[-1] ** -0.5 if scaling is None else scaling
+    mask = attention_mask.flatten(0, 2)
     if queries.is_cuda and queries.element_size() == _NARROW:
-        needed = None if attention_mask is tables.causal else attention_mask[0, 0]
-        return launched(queries, caches, tables, needed, scale, softcap, s_aux)[None], None
-    held = [cache[tables.blocks[tables.rows]].flatten(1, 2) for cache in caches]
-    mask = attention_mask[0, 0]
-    return attention(queries, held[0], held[1], mask, scale, softcap, s_aux)[None], None
+        needed = None if attention_mask is tables.causal else mask
+        made = launched(queries, caches, tables, needed, scale, softcap, s_aux)
+    else:
+        held = [cache[tables.blocks[tables.rows]].flatten(1, 2) for cache in caches]
+        made = attention(queries, held[0], held[1], mask, scale, softcap, s_aux)
+    return made.unflatten(0, shape[::2]), None
 
 
 def launched(

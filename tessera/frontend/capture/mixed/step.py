@@ -18,6 +18,7 @@ from unittest import mock
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers.cache_utils import DummyLayer
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.inputs import Inputs
@@ -31,6 +32,7 @@ from tessera.frontend.capture.mixed.seam import (
     refused,
     register,
 )
+from tessera.frontend.capture.mixed.states import StateCache, StateKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +51,32 @@ class MixedSize:
 
 
 class MixedStep(nn.Module):  # type: ignore[misc]
-    """One step of a model over a cache in blocks."""
+    """One step of a model over a cache in blocks, with tokens of any sequences."""
+
+    keeps_states = False
+    """Whether sequences have states beside keys and values, and a step one token of each."""
 
     def __init__(self, model: transformers.PreTrainedModel, size: MixedSize) -> None:
         super().__init__()
         for name, child in model.named_children():
             self.add_module(name, child)
         self.__dict__["_called"] = model  # no child, so that parameters keep their names
-        self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._known = inspect.signature(model.forward).parameters
         self._block = size.block
         self.block_cache = nn.ModuleList()
+        self.state_cache = nn.ModuleList()
+        self.keys: list[StateKey] = []
 
     def forward(
         self, tokens: Tensor, positions: Tensor, rows: Tensor, blocks: Tensor, last: Tensor
     ) -> Tensor:
         """The logits of the tokens at `last`."""
-        caches = [(cache.keys, cache.values) for cache in self.block_cache]
-        return self.call(self.tables(positions, rows, blocks, caches), tokens, last)
+        tables = self.tables(positions, rows, blocks)
+        logits = self.call(tables, tokens[None], SeamCache(), last)[0]
+        return logits if "logits_to_keep" in self._known else logits[last]
 
     def tables(
-        self,
-        positions: Tensor,
-        rows: Tensor,
-        blocks: Tensor,
-        caches: list[tuple[Tensor, Tensor]],
+        self, positions: Tensor, rows: Tensor, blocks: Tensor, *, is_flat: bool = True
     ) -> StepTables:
         """What attention needs to know of the tokens."""
         return StepTables(
@@ -82,22 +86,53 @@ class MixedStep(nn.Module):  # type: ignore[misc]
             at=blocks[rows, positions // self._block],
             offset=positions % self._block,
             context=blocks.shape[1] * self._block,
-            caches=caches,
+            is_flat=is_flat,
+            caches=[(cache.keys, cache.values) for cache in self.block_cache],
         )
 
-    def call(self, tables: StepTables, tokens: Tensor, last: Tensor) -> Tensor:
-        """Call the model with attention over these tables."""
+    def call(
+        self, tables: StepTables, ids: Tensor, cache: SeamCache, last: Tensor | None = None
+    ) -> Tensor:
+        """The logits [sequence, token, vocabulary] of the model with attention over these tables;
+        where the model can, only of the tokens at `last`."""
         UNDER_WAY.tables = tables
-        kept = {"logits_to_keep": last} if self._keeps else {}
-        made = self._called(
-            input_ids=tokens[None],
-            position_ids=tables.positions[None],
-            past_key_values=SeamCache(),
-            use_cache=True,
-            **kept,
-        ).logits[0]
+        given = {"position_ids": tables.positions.view(ids.shape), "logits_to_keep": last}
+        taken = {n: own for n, own in given.items() if n in self._known and own is not None}
+        holder = next((name for name in _CACHES if name in self._known), _CACHES[0])
+        made = self._called(input_ids=ids, use_cache=True, **{holder: cache}, **taken).logits
         UNDER_WAY.tables = None
-        return made if self._keeps else made[last]
+        return made
+
+
+_CACHES = ("past_key_values", "cache_params")
+"""What the library calls the cache that a model is given."""
+
+
+class SingleStep(MixedStep):
+    """A step with one token of each row, for models that keep states of sequences.
+
+    The states of a sequence lie at its first block, in the first axis of `state_cache`. The first
+    token of a sequence finds zeros there. Rows that take no part have block 0, which is nobody's.
+    """
+
+    keeps_states = True
+
+    def forward(  # type: ignore[override]  # names of arguments are roles
+        self, tokens: Tensor, positions: Tensor, blocks: Tensor
+    ) -> Tensor:
+        """The logits of the token of each row."""
+        rows, first = torch.arange(len(tokens), device=tokens.device), blocks[:, 0]
+        held = {}
+        for key, kept in zip(self.keys, self.state_cache, strict=True):
+            state = kept.state[first, 0]
+            is_begun = (positions > 0).view(-1, *(1 for _ in state.shape[1:]))
+            held[key] = torch.where(is_begun, state, torch.zeros_like(state))
+        cache = StateCache(held)
+        tables = self.tables(positions, rows, blocks, is_flat=False)
+        logits = self.call(tables, tokens[:, None], cache)[:, -1]
+        for key, kept in zip(self.keys, self.state_cache, strict=True):
+            kept.state[first, 0] = cache.held[key]
+        return logits
 
 
 class DrawingStep(MixedStep):
@@ -107,7 +142,7 @@ class DrawingStep(MixedStep):
     step over before it knows that token.
     """
 
-    def forward(  # type: ignore[override]  # names of arguments are roles
+    def forward(  # type: ignore[override]
         self,
         tokens: Tensor,
         positions: Tensor,
@@ -127,6 +162,25 @@ class DrawingStep(MixedStep):
         return draw(logits, temperature, uniform, top_k, top_p, min_p)
 
 
+class DrawingSingleStep(SingleStep):
+    """The same with one token of each row."""
+
+    def forward(  # type: ignore[override]
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        blocks: Tensor,
+        temperature: Tensor,
+        uniform: Tensor,
+        top_k: Tensor,
+        top_p: Tensor,
+        min_p: Tensor,
+    ) -> Tensor:
+        """The next token of each row."""
+        logits = super().forward(tokens, positions, blocks)
+        return draw(logits, temperature, uniform, top_k, top_p, min_p)
+
+
 def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
     """The step and its inputs; to be called where tensors are fake."""
     with offline(), torch.device("cuda"):
@@ -134,23 +188,44 @@ def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
 
 
 def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[MixedStep, Inputs]:
-    """The step of a model whose attention is the seam, and inputs, on the current device."""
+    """The step of a model whose attention is the seam, and inputs, on the current device.
+
+    A model that keeps states gets a step with one token of each of `size.tokens` rows.
+    """
     step = (DrawingStep if size.draws else MixedStep)(model, size)
     inputs: tuple[Tensor, ...] = (
         *(torch.zeros(size.tokens, dtype=torch.long) for _ in range(3)),
         torch.zeros(size.rows + 1, size.context // size.block, dtype=torch.long),
         torch.zeros(size.rows, dtype=torch.long),
     )
-    for keys, values in _called_once(step, model, inputs):
-        cache = nn.Module()
-        for name, new in (("keys", keys), ("values", values)):
-            shape = (size.blocks, size.block, *new.shape[1:])
-            cache.register_buffer(name, torch.zeros(shape, dtype=new.dtype))
-        step.block_cache.append(cache)
+    tokens, positions, rows, blocks, last = inputs
+    calls, cache = watched(step, step.tables(positions, rows, blocks), tokens[None], last)
+    drawing: tuple[Tensor, ...] = ()
     if size.draws:
-        plain, whole = torch.zeros(size.rows), torch.zeros(size.rows, dtype=torch.long)
-        inputs += (plain, plain.clone(), whole, plain.clone(), plain.clone(), whole.clone())
-    return step.eval().requires_grad_(False), Inputs(plain=inputs)
+        plain, whole = torch.zeros(len(last)), torch.zeros_like(last)
+        drawing = (plain, plain.clone(), whole, plain.clone(), plain.clone(), whole.clone())
+    if cache.held:
+        step = (DrawingSingleStep if size.draws else SingleStep)(model, size)
+        blocks = torch.zeros(size.tokens, blocks.shape[1], dtype=torch.long)
+        tables = step.tables(positions, rows, blocks, is_flat=False)
+        calls, cache = watched(step, tables, tokens[:, None])
+        inputs = (tokens, positions, blocks)
+        drawing = tuple(own.new_zeros(size.tokens) for own in drawing[:-1])
+    for _, keys, values in calls:
+        step.block_cache.append(_kept(size, keys=(size.block, keys), values=(size.block, values)))
+    for key, state in cache.held.items():
+        step.keys.append(key)
+        step.state_cache.append(_kept(size, state=(1, state)))
+    return step.eval().requires_grad_(False), Inputs(plain=(*inputs, *drawing))
+
+
+def _kept(size: MixedSize, **parts: tuple[int, Tensor]) -> nn.Module:
+    """Buffers with room for so many of each part in every block."""
+    made = nn.Module()
+    for name, (count, part) in parts.items():
+        shape = (size.blocks, count, *part.shape[1:])
+        made.register_buffer(name, torch.zeros(shape, dtype=part.dtype))
+    return made
 
 
 def seam_config(config: HfConfig) -> transformers.PretrainedConfig:
@@ -162,15 +237,14 @@ def seam_config(config: HfConfig) -> transformers.PretrainedConfig:
     return made
 
 
-def _called_once(
-    step: MixedStep, model: transformers.PreTrainedModel, inputs: tuple[Tensor, ...]
-) -> list[tuple[Tensor, Tensor]]:
-    """The keys and values of each layer, by one call; raises unless each layer attends once."""
-    if not getattr(model, "_supports_attention_backend", False):
-        raise refused("does not call attention by the interface of the library", model)
-    tokens, positions, rows, blocks, last = inputs
-    tables = step.tables(positions, rows, blocks, [])
+def watched(
+    step: MixedStep, tables: StepTables, ids: Tensor, last: Tensor | None = None
+) -> tuple[list[tuple[nn.Module, Tensor, Tensor]], StateCache]:
+    """What attends in one call, with keys and values, and the states that are kept; raises if a
+    layer mixes tokens in another way."""
+    model: transformers.PreTrainedModel = step._called
     under_way: list[nn.Module] = []
+    cache = StateCache(under_way=under_way)
 
     def begin(module: nn.Module, _: object) -> None:
         under_way.append(module)
@@ -185,7 +259,7 @@ def _called_once(
     ]
     try:
         with torch.no_grad(), _batched_experts(model):
-            step.call(tables, tokens, last)
+            step.call(tables, ids, cache, last)
     except TesseraError:
         raise
     except Exception as problem:  # whatever a layer does with a cache that has no state for it
@@ -196,8 +270,11 @@ def _called_once(
         UNDER_WAY.tables = None
         for hook in hooks:
             hook.remove()
-    _check_layers(model, [module for module, _, _ in tables.calls])
-    return [(keys, values) for _, keys, values in tables.calls]
+    if not getattr(model, "_supports_attention_backend", False) and cache.pairs > len(tables.calls):
+        raise refused("does not call attention by the interface of the library", model)
+    attending = [module for module, _, _ in tables.calls]
+    _check_layers(model, attending, cache.owners)
+    return tables.calls, cache
 
 
 @contextmanager
@@ -216,21 +293,38 @@ def _batched_experts(model: transformers.PreTrainedModel) -> Iterator[None]:
                 configs[key]._experts_implementation = way
 
 
-def _check_layers(model: transformers.PreTrainedModel, calls: list[nn.Module]) -> None:
-    """Raise unless every layer of the decoder has called attention exactly once."""
+def _check_layers(
+    model: transformers.PreTrainedModel, calls: list[nn.Module], owners: list[nn.Module]
+) -> None:
+    """Raise unless every layer of the decoder has called attention exactly once.
+
+    In a model that keeps states, a layer attends or keeps states, or both; those that the library
+    gives no cache do neither.
+    """
     for name, layers in model.named_modules():
         if not isinstance(layers, nn.ModuleList) or not any(
-            call in set(layer.modules()) for layer in layers for call in calls
+            call in set(layer.modules()) for layer in layers for call in (*calls, *owners)
         ):
             continue
+        bare = _bare_layers(model) if owners else ()
         for number, layer in enumerate(layers):
             inside = set(layer.modules())
             count = sum(call in inside for call in calls)
-            if count != 1:
+            if owners:
+                if not (count or number in bare or any(own in inside for own in owners)):
+                    said = f"(`{name}.{number}`) neither attends nor keeps a state in the cache"
+                    raise refused(said, layer)
+            elif count != 1:
                 said = f"(`{name}.{number}`) calls attention {count} times in a step, and not once"
                 raise refused(said, layer)
         return
     raise refused("has no layer that calls attention by the interface of the library", model)
+
+
+def _bare_layers(model: transformers.PreTrainedModel) -> set[int]:
+    """The layers that have no part in a cache of the library's own."""
+    layers = transformers.DynamicCache(config=model.config).layers
+    return {number for number, layer in enumerate(layers) if isinstance(layer, DummyLayer)}
 
 
 @contextmanager
