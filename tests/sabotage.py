@@ -203,7 +203,7 @@ def _mutants(package: str) -> Iterator[Mutant]:
                 }
 
 
-def _apply(mutant: Mutant) -> bool:
+def apply_change(mutant: Mutant) -> bool:
     """Puts the changed code into the loaded function; False if the function is a wrapper's."""
     path = ROOT / mutant["path"]
     tree = ast.parse(path.read_text("utf-8"))
@@ -227,7 +227,7 @@ def _put(path: Path, code: CodeType, function: str) -> bool:
     return isinstance(target, FunctionType)
 
 
-def _forget() -> None:
+def forget() -> None:
     """Clears what functions of Tessera have cached while the tests were collected."""
     for kept in gc.get_objects():
         if isinstance(kept, functools._lru_cache_wrapper) and kept.__module__.startswith("tessera"):
@@ -255,13 +255,18 @@ def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]
         ended(running.pop(child), status)
 
 
+def sources() -> list[Path]:
+    """The files that are changed."""
+    return [path for folder in PACKAGES.values() for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
 def _passes(item: Any, following: Any) -> bool:
     failed = item.session.testsfailed
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     return bool(item.session.testsfailed == failed)
 
 
-def _probe(path: Path) -> None:
+def probe(path: Path) -> None:
     """Makes the loaded functions of a file note each statement that they come to."""
     tree = ast.parse(path.read_text("utf-8"))
     for node in [*ast.walk(tree)]:
@@ -312,11 +317,11 @@ class Sabotage:
         self._reach(session)
         items = {item.nodeid: item for item in session.items}
         tests = [items.get(name) for name in self.names]
-        rows = _read(self.results)
-        done = {_key(row) for row in rows}
+        rows = read_rows(self.results)
+        done = {key_of(row) for row in rows}
         for row in rows:
             self._learn(row)
-        todo = [mutant for mutant in self.mutants if _key(mutant) not in done]
+        todo = [mutant for mutant in self.mutants if key_of(mutant) not in done]
         todo = [mutant | {"control": True} for mutant in todo[::CONTROL]] + todo
         print(f"\n{len(tests)} tests, {len(todo)} changes to try", flush=True)
         begun = time.monotonic()
@@ -350,12 +355,17 @@ class Sabotage:
         return True
 
     def _reach(self, session: Any) -> None:
-        """Which tests reach which line: watched once, and kept in the work folder."""
+        """Which tests reach which line: watched once for the code and a file of tests as they are
+        now, and kept in the work folder."""
         self.work.mkdir(parents=True, exist_ok=True)
+        code = b"".join(p.read_bytes() for p in sources())
         files: dict[Path, list[Any]] = {}
+        names = dict[Path, str]()
         for item in session.items:
-            name = re.sub(r"\W", "_", str(item.path.relative_to(ROOT)))
-            files.setdefault(self.work / f"{name}.json", []).append(item)
+            if item.path not in names:
+                seen = hashlib.sha256(code + item.path.read_bytes()).hexdigest()[:12]
+                names[item.path] = re.sub(r"\W", "_", str(item.path.relative_to(ROOT))) + seen
+            files.setdefault(self.work / f"{names[item.path]}.json", []).append(item)
         # Long files are taken apart, so that no core waits for one.
         parts = {
             file.with_suffix(f".{part}.json"): items[part::8]
@@ -368,10 +378,9 @@ class Sabotage:
         if todo:  # in a child, whose functions note what they come to
 
             def watched_tests() -> None:
-                for folder in PACKAGES.values():
-                    for path in sorted((ROOT / folder).rglob("*.py")):
-                        _probe(path)
-                _forget()
+                for path in sources():
+                    probe(path)
+                forget()
                 _fork((lambda f=f, i=i: _watch(i, f) for f, i in todo), lambda *_: None)
 
             _fork(iter([watched_tests]), lambda *_: None)
@@ -391,7 +400,7 @@ class Sabotage:
     def _order(self, mutant: Mutant) -> list[int]:
         """The tests that come to the statement of a change: first those that noticed others near
         it, then the quickest of each file in turn."""
-        statement = _statements(mutant["path"])[mutant["lines"][0]]
+        statement = statements(mutant["path"])[mutant["lines"][0]]
         ranks = Counter[str]()
         turns = []
         for number in self.entered.get((mutant["path"], statement), ()):
@@ -412,14 +421,14 @@ class Sabotage:
                 self.noticed.setdefault(place, Counter())[row["by"]] += 1
 
     def _note(self, mutant: Mutant) -> Path:
-        return self.work / hashlib.sha256(repr(_key(mutant)).encode()).hexdigest()[:16]
+        return self.work / hashlib.sha256(repr(key_of(mutant)).encode()).hexdigest()[:16]
 
     def _try(self, mutant: Mutant, items: list[Any]) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory ends, this child does
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        if not mutant.get("control") and not _apply(mutant):
+        if not mutant.get("control") and not apply_change(mutant):
             os._exit(GONE)
-        _forget()
+        forget()
         begin = time.process_time()
         for item, following in zip(items, [*items[1:], None], strict=False):
             used = time.process_time() - begin
@@ -435,7 +444,7 @@ class Sabotage:
 
 
 @functools.cache
-def _statements(path: str) -> dict[int, int]:
+def statements(path: str) -> dict[int, int]:
     """The line where the innermost statement begins that holds a line, for each line of a file."""
     begins = {}
     for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):  # from the outside in
@@ -444,11 +453,11 @@ def _statements(path: str) -> dict[int, int]:
     return begins
 
 
-def _key(mutant: Mutant) -> tuple[object, ...]:
+def key_of(mutant: Mutant) -> tuple[object, ...]:
     return tuple(mutant[name] for name in ("path", "source", "site", "how"))
 
 
-def _read(path: Path) -> list[Mutant]:
+def read_rows(path: Path) -> list[Mutant]:
     return (
         [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
     )
@@ -518,7 +527,7 @@ def main() -> None:
     elif options.command == "run":
         os.chdir(ROOT)
         plugin = Sabotage(
-            _read(options.file),
+            read_rows(options.file),
             options.output.resolve(),
             options.work,
             options.budget,
@@ -529,7 +538,7 @@ def main() -> None:
             pytest.main([*arguments, *(f"tests/{t}" for t in options.tests)], plugins=[plugin])
         )
     else:
-        show(_read(options.file))
+        show(read_rows(options.file))
 
 
 if __name__ == "__main__":

@@ -88,6 +88,11 @@ class PointerProgram:
         detours = (self.halves, self.shifts, self.swap_bits, self.permute, self.local, self.shuffle)
         return Value(self.random.choice(detours)(a), a.counts, a.offset)
 
+    def hide(self, a: Value) -> Value:
+        """The same value after a way on which the analysis follows no values."""
+        ways = (self.carries, self.floats, self.reduction)
+        return Value(self.random.choice(ways)(a), a.counts, a.offset)
+
     def halves(self, a: Value) -> str:
         """Cut in two and put together."""
         low, high, register = self.word(), self.word(), self.new()
@@ -144,6 +149,29 @@ class PointerProgram:
             self.emit(f"shl.b64 {second}, {second}, 32;", f"or.b64 {register}, {first}, {second};")
         return register
 
+    # --- ways that are not followed --------------------------------------------------------
+
+    def carries(self, a: Value) -> str:
+        """A sum of two halves with a carry."""
+        low, high, one, two, register = *(self.word() for _ in range(4)), self.new()
+        self.emit(f"mov.b64 {{{low}, {high}}}, {a.register};", f"add.cc.u32 {one}, {low}, 0;")
+        self.emit(f"addc.u32 {two}, {high}, 0;", f"mov.b64 {register}, {{{one}, {two}}};")
+        return register
+
+    def floats(self, a: Value) -> str:
+        """A float with enough digits, and back."""
+        register = self.new()
+        self.emit(f"cvt.rn.f64.s64 %float, {a.register};", f"cvt.rzi.s64.f64 {register}, %float;")
+        return register
+
+    def reduction(self, a: Value) -> str:
+        """What all threads have, combined."""
+        low, high, one, two, register = *(self.word() for _ in range(4)), self.new()
+        self.emit(f"mov.b64 {{{low}, {high}}}, {a.register};")
+        self.emit(f"redux.sync.or.b32 {one}, {low}, -1;", f"redux.sync.or.b32 {two}, {high}, -1;")
+        self.emit(f"mov.b64 {register}, {{{one}, {two}}};")
+        return register
+
     # --- ends ------------------------------------------------------------------------------
 
     def address(self, a: Value) -> Value:
@@ -179,8 +207,9 @@ class PointerProgram:
         return register
 
 
-def random_kernel(random: Random, name: str) -> tuple[str, str]:
-    """A kernel and the arguments of its launch; buffers are `b0` and so on, the last a flag."""
+def random_kernel(random: Random, name: str, *, hides: bool = False) -> tuple[str, str]:
+    """A kernel and the arguments of its launch; buffers are `b0` and so on, the last a flag. If
+    it hides, a distance between buffers goes a way on which the analysis follows no values."""
     buffers = random.randint(2, 4)
     arguments = tuple(
         (random.randrange(buffers), 4 * random.randrange(64)) for _ in range(random.randint(2, 4))
@@ -191,13 +220,16 @@ def random_kernel(random: Random, name: str) -> tuple[str, str]:
         a, b = (random.choice(program.values) for _ in range(2))
         made = program.combine(a, b, random.choice((1, -1, -1, 2, -2, 3)))
         program.values.append(program.carry(made) if random.random() < 0.5 else made)
+    if hides:
+        a, b = (random.choice(program.values[: len(arguments)]) for _ in range(2))
+        program.values = [program.hide(program.combine(a, b, -1))]
     ends = [program.address(random.choice(program.values)) for _ in range(2)]
     ends = [program.carry(end) if random.random() < 0.4 else end for end in ends]
     register = program.choose(*ends) if random.random() < 0.4 else ends[0].register
     place = len(arguments)
     registers = (
         f"  .reg .b64 %x<{program.registers + 1}>; .reg .b32 %w<{program.words + 1}>;\n"
-        "  .reg .pred %flag; .reg .b64 %one; .reg .b64 %end; .reg .b32 %f;\n"
+        "  .reg .pred %flag; .reg .b64 %one; .reg .b64 %end; .reg .b32 %f;\n  .reg .f64 %float;\n"
         "  .local .align 8 .b8 depot[32];\n"
         f"  ld.global.u32 %f, [%p{place}];\n  setp.ne.u32 %flag, %f, 0;\n"
         "  selp.b64 %one, 1, 0, %flag;\n"

@@ -19,9 +19,10 @@ SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 31, 32, 48, 64, 100)
 class GridWriter:
     """The text of a kernel as it grows; `values` are registers of 32 bits."""
 
-    def __init__(self, rng: random.Random, *, inside: bool) -> None:
+    def __init__(self, rng: random.Random, *, inside: bool, by_number: float = 0.4) -> None:
         self.rng = rng
         self.inside = inside
+        self.by_number = by_number  # how many loops have as many rounds as a number of the CTA
         self.lines: list[str] = []
         self.values: list[str] = []
         self.count = 8
@@ -196,8 +197,13 @@ class GridWriter:
         """A loop whose end depends on the number of the CTA: some rounds of moving addresses."""
         label, test, counter = f"L{self.count}", self.fresh("p"), self.fresh("r")
         self.count += 1
-        bound = self.compute("min.u32", self.pick(), self.rng.choice([3, 9, 20, 60]))
-        moving = self.compute("mov.u32", self.pick())
+        bound, start = self.pick(), self.pick()
+        if self.rng.random() < self.by_number:
+            # As many rounds as one number of the CTA says, at addresses of it and of another.
+            bound, other = self.rng.sample(self.values[1:4], 2)
+            start = self.compute("mad.lo.s32", bound, self.size(), other)
+        bound = self.compute("min.u32", bound, self.rng.choice([3, 9, 20, 60]))
+        moving = self.compute("mov.u32", start)
         step = self.size()
         self.emit(f"mov.u32 {counter}, {self.rng.choice([0, 0, 1, 2])};")
         known = len(self.values)
@@ -215,6 +221,26 @@ class GridWriter:
         self.emit(f"@{test} bra {label};")
         self.values.append(counter)
 
+    def begin(self) -> None:
+        """The numbers of the thread and of the CTA, and the buffers."""
+        for name in ("%tid.x", "%ctaid.y", "%ctaid.z", "%ctaid.x"):
+            self.compute("mov.u32", name)
+        self.emit("ld.param.u64 %rd1, [out];")
+        self.emit("ld.param.u64 %rd2, [data];")
+
+    def kernel(self, grid: tuple[int, int, int], block: tuple[int, int, int]) -> Kernel:
+        """What was written, and a last store, with a launch."""
+        self.store()
+        body = "\n".join(self.lines)
+        text = (
+            ".version 8.0\n.target sm_80\n.address_size 64\n"
+            ".visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide,"
+            " .param .u32 a, .param .u32 b)\n{\n"
+            f"    .reg .pred %p<{self.count + 1}>;\n    .reg .b32 %r<{self.count + 1}>;\n"
+            f"    .reg .b64 %rd<{self.count + 1}>;\n{body}\n    ret;\n}}\n"
+        )
+        return Kernel(text, grid, block, (0, 0), 0)
+
     def step(self, kinds: tuple[str, ...]) -> None:
         getattr(self, self.rng.choice(kinds))()
 
@@ -231,21 +257,17 @@ GRIDS = [(40, 1, 1), (17, 5, 2), (7, 3, 4), (96, 2, 1), (5, 64, 1), (1, 1, 33), 
 def grid_kernels(draw: st.DrawFn, *, inside: bool = False) -> Kernel:
     """A kernel `k(out, data, wide, a, b)` with a launch of many CTAs."""
     writer = GridWriter(random.Random(draw(st.integers(0, 2**32))), inside=inside)
-    for name in ("%tid.x", "%ctaid.y", "%ctaid.z", "%ctaid.x"):
-        writer.compute("mov.u32", name)
-    writer.emit("ld.param.u64 %rd1, [out];")
-    writer.emit("ld.param.u64 %rd2, [data];")
+    writer.begin()
     for _ in range(draw(st.integers(2, 12))):
         writer.step(_ALL)
-    writer.store()
-    body = "\n".join(writer.lines)
-    text = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n"
-        ".visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide,"
-        " .param .u32 a, .param .u32 b)\n{\n"
-        f"    .reg .pred %p<{writer.count + 1}>;\n    .reg .b32 %r<{writer.count + 1}>;\n"
-        f"    .reg .b64 %rd<{writer.count + 1}>;\n{body}\n    ret;\n}}\n"
-    )
     grid = draw(st.sampled_from(GRIDS))
-    block = draw(st.sampled_from([(1, 1, 1), (8, 1, 1), (33, 1, 1)]))
-    return Kernel(text, grid, block, (0, 0), 0)
+    return writer.kernel(grid, draw(st.sampled_from([(1, 1, 1), (8, 1, 1), (33, 1, 1)])))
+
+
+def loop_kernel(seed: int) -> Kernel:
+    """A kernel of one loop, with as many rounds as a number of the CTA says."""
+    rng = random.Random(f"rounds {seed}")
+    writer = GridWriter(rng, inside=False, by_number=1)
+    writer.begin()
+    writer.loop()
+    return writer.kernel(rng.choice([(5, 9, 2), (2, 40, 3), (40, 3, 1), (1, 7, 9)]), (1, 1, 1))

@@ -170,7 +170,11 @@ def exchange(rng: random.Random, writer: Writer, depth: int) -> None:
 
 def index_word(rng: random.Random, writer: Writer, depth: int) -> None:
     """Indices in `words`: whole, in parts, or counted up by all threads."""
-    place = _place(rng, writer, "words", _index(rng, writer), CELLS - 1, 4)
+    if rng.random() < 0.2:
+        # Behind the end of `pointers`, where `words` lies.
+        place = f"{_place(rng, writer, 'pointers', _index(rng, writer), CELLS - 1, 4)}+{8 * CELLS}"
+    else:
+        place = _place(rng, writer, "words", _index(rng, writer), CELLS - 1, 4)
     value = _pick(rng, writer.integers)
     kind = rng.choice(["st.shared.b32", "st.shared.b32", "st.shared.u16", "red.shared.add.u32"])
     writer.emit(f"{_guard(rng, writer)}{kind} [{place}], {value};")

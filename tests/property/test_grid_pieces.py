@@ -24,7 +24,7 @@ from tessera.passes.footprint.checkpoints import RunCheckpoint
 from tessera.passes.footprint.footprint import Footprint
 from tessera.passes.footprint.machine import SliceMachine
 from tests.helpers.share import share
-from tests.property.grid_strategies import grid_kernels
+from tests.property.grid_strategies import grid_kernels, loop_kernel
 from tests.property.kernel_strategies import Kernel, kernels
 from tests.property.test_soundness_generated import check_log, log_of, program_of
 
@@ -84,6 +84,12 @@ def check_equal(alone: Footprint, pieces: Footprint) -> None:
 @given(grid_kernels())
 def test_pieces_touch_what_all_ctas_touch(kernel: Kernel) -> None:
     check_equal(*both_ways(program_of(kernel))[0])
+
+
+def test_rounds_that_a_number_of_the_cta_says() -> None:
+    for seed in share(range(120)):
+        for alone, pieces in both_ways(program_of(loop_kernel(seed))):
+            check_equal(alone, pieces)
 
 
 ROUNDS_BY_BLOCK = """.version 8.0

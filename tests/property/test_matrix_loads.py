@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
+from tests.helpers.share import share
 from tests.helpers.traces import trace
 
 # Shape and type, what the part holds, and registers of the fragment.
@@ -27,6 +30,19 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("stride", [128, 256, None])
 def test_regions_are_what_is_read(form: str, stride: int | None) -> None:
+    check(form, stride, 64)
+
+
+def test_any_stride_and_place() -> None:
+    """Strides and places as the ISA allows them: multiples of 16 bytes, or of 32 elements."""
+    chosen = random.Random(44)
+    for _ in share(range(60)):
+        form = chosen.choice(list(FORMS))
+        unit = {"4": 32, "1": 128}.get(FORMS[form][0][1:], 16)
+        check(form, unit * chosen.randint(1, 12), 32 * chosen.randint(0, 20))
+
+
+def check(form: str, stride: int | None, start: int) -> None:
     kind, count = FORMS[form]
     registers = ", ".join(f"%r{i}" for i in range(count))
     tail = "" if stride is None else ", %r9"
@@ -36,7 +52,7 @@ def test_regions_are_what_is_read(form: str, stride: int | None) -> None:
         .reg .b64 %rd<3>;
         ld.param.u64 %rd1, [x];
         ld.param.u32 %r9, [stride];
-        wmma.load.{form}.global.{kind} {{{registers}}}, [%rd1+64]{tail};
+        wmma.load.{form}.global.{kind} {{{registers}}}, [%rd1+{start}]{tail};
         ret;
     }}
 """

@@ -5,9 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from tests.helpers.pointer_cases import analysed, checked, kernel, trace
 from tests.helpers.pointer_loops import pointer_loops
 from tests.helpers.pointer_programs import SIZE, THREADS, random_kernel
@@ -23,10 +20,10 @@ def _launch(name: str, arguments: str, threads: int = THREADS) -> str:
     return f"//! launch m.{name} grid=1,1,1 block={threads},1,1 args=[{arguments}]"
 
 
-@given(st.integers(0, 2**32))
-def test_random_pointer_arithmetic_stays_in_the_regions(seed: int) -> None:
-    text, arguments = random_kernel(Random(seed), "k")
-    checked(trace(BUFFERS, text, [_launch("k", arguments)]))
+def test_random_pointer_arithmetic_stays_in_the_regions() -> None:
+    for seed in share(range(150)):
+        text, arguments = random_kernel(Random(seed), "k", hides=seed % 4 == 3)
+        checked(trace(BUFFERS, text, [_launch("k", arguments)]))
 
 
 def test_most_random_pointer_arithmetic_is_followed() -> None:
