@@ -168,6 +168,7 @@ SERVING = (
     Run("serving.switching_stall"),
     Run("serving.prefixes"),
     Run("serving.host_gaps"),
+    Run("serving.architectures", (Need.TORCH,)),
     Run("serving.simulated_cpu"),
     Run("serving.serve_clients"),
     Run("serving.simulation $ARRIVALS", (Need.ARRIVALS,)),

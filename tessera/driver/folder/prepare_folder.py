@@ -5,7 +5,7 @@ its steps beside it, and where its weights are. All of it is kept in the cache f
 what it depends on, so that a second start reads a plan. The stages, in order:
 
 1. `read_folder`: what the folder says; a folder that cannot be served is refused here.
-2. `_room`: rows, context and blocks, as asked for or as memory allows.
+2. `cache_room`: rows, context and blocks, as asked for or as memory allows.
 3. `capture_steps`: the traces of the mixed steps, compiled for the GPUs of the plan.
 4. `plan`: the plan of these traces.
 5. `fitted_weights`: the folder itself where its tensors have the names of the model's parameters,
@@ -132,7 +132,7 @@ def _prepare(folder: ModelFolder, options: FolderOptions, target: Path, tell: On
     """Write the traces, weights if need be, the declaration and the plan of a folder."""
     gpus = tuple(dict.fromkeys(card.gpu for card in machine_of(options.gpus).cards))
     tell(StageProgress("running the model on shapes"))
-    room = _room(folder, options, footprint(folder))
+    room = cache_room(folder, options, footprint(folder))
     steps = capture_steps(folder, options, room, gpus, target, tell)
     fitted_weights(folder, steps, target, tell)
     said = {"format": FORMAT, "end": list(folder.end), "block": room.block}
@@ -143,7 +143,7 @@ def _prepare(folder: ModelFolder, options: FolderOptions, target: Path, tell: On
     write_file(str(target / PLAN), print_plan(report.plan).encode(), Kind.PLAN)
 
 
-def _room(folder: ModelFolder, options: FolderOptions, need: ModelBytes) -> CacheRoom:
+def cache_room(folder: ModelFolder, options: FolderOptions, need: ModelBytes) -> CacheRoom:
     """The context, in whole blocks, and how many blocks there are, as memory allows.
 
     A model that keeps states of sequences has one block for each: its states lie there too.

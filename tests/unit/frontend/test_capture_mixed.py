@@ -15,23 +15,11 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.settings import with_environment
+from tests.helpers.small_models import SMALL, generated, in_mixed_steps, model_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-SMALL = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "head_dim": 8,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
 LATENT = {
     "head_dim": None,
     "num_key_value_heads": 4,
@@ -78,53 +66,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def model_of(kind: str, **more: Any) -> Any:
-    values = {name: value for name, value in (SMALL | more).items() if value is not None}
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(kind, **values)
-    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.data *= 4
-    return model.requires_grad_(False)
-
-
-def answered(
-    step: Any, prompts: list[list[int]], most: int, draw: random.Random
-) -> list[list[int]]:
-    """Answers by mixed steps of 8 tokens for 3 rows, each prompt in chunks of random sizes."""
-    texts, held, places = [list(p) for p in prompts], [0] * len(prompts), 8
-    table = torch.zeros(4, places, dtype=torch.long)
-    numbers = torch.randperm(3 * places) + 1
-    table[:3] = numbers.view(3, places)
-    while any(len(t) < len(p) + most for t, p in zip(texts, prompts, strict=True)):
-        tokens, positions, rows, last = [], [], [], [0, 0, 0]
-        for row, text in enumerate(texts):
-            if len(text) == len(prompts[row]) + most:
-                continue
-            room = (
-                8
-                - len(tokens)
-                - sum(
-                    len(t) < len(p) + most
-                    for t, p in list(zip(texts, prompts, strict=True))[row + 1 :]
-                )
-            )
-            count = min(draw.randint(1, 6), room, len(text) - held[row])
-            tokens += text[held[row] : held[row] + count]
-            positions += range(held[row], held[row] + count)
-            rows += [row] * count
-            last[row] = len(tokens) - 1
-            held[row] += count
-        free = 8 - len(tokens)
-        given = (tokens + [0] * free, positions + [0] * free, rows + [3] * free)
-        logits = step(*map(torch.tensor, given), table, torch.tensor(last))
-        for row, text in enumerate(texts):
-            if held[row] == len(text) < len(prompts[row]) + most:
-                text.append(int(logits[row].argmax()))
-    return [t[len(p) :] for t, p in zip(texts, prompts, strict=True)]
-
-
 @pytest.mark.parametrize("kind", SERVED)
 def test_tokens_equal_those_of_generate(kind: str) -> None:
     from tessera.frontend.capture.mixed.seam import NAME, register
@@ -134,21 +75,11 @@ def test_tokens_equal_those_of_generate(kind: str) -> None:
     model = model_of(kind, **SERVED[kind])
     draw = random.Random(3)
     prompts = [[draw.randrange(3, 64) for _ in range(length)] for length in (3, 13, 1)]
-    wanted = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        made = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=9,
-            eos_token_id=None,
-        )
-        wanted.append(made[0, len(prompt) :].tolist())
+    wanted = generated(model, prompts, 9)
     assert len({token for answer in wanted for token in answer}) > 3
     model.set_attn_implementation(NAME)
     step, _ = mixed_step(model, MixedSize(tokens=8, rows=3, context=32, block=4, blocks=25))
-    assert answered(step, prompts, 9, draw) == wanted
+    assert in_mixed_steps(step, prompts, 9, draw) == wanted
 
 
 @pytest.mark.parametrize("kind", REFUSED)

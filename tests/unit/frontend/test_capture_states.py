@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.frontend.test_capture_mixed import model_of
+from tests.helpers.small_models import generated, in_single_steps, model_of
 
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 pytest.importorskip("transformers", reason="needs transformers")
@@ -46,31 +46,6 @@ SERVED: dict[str, dict[str, Any]] = {
 }
 
 
-def answered(step: Any, prompts: list[list[int]], most: int) -> list[list[int]]:
-    """Answers by steps of 3 rows; sequences join, pause and leave, and rows are dealt anew."""
-    draw, rows = random.Random(1), 3
-    texts, held = [list(prompt) for prompt in prompts], [0] * len(prompts)
-    waiting, free, block = list(range(len(texts))), [1, 2, 3], {}
-    while waiting or block:
-        while waiting and free and draw.random() < 0.7:
-            block[waiting.pop(0)] = free.pop(draw.randrange(len(free)))
-        tokens, positions = torch.zeros(2, rows, dtype=torch.long)
-        table = torch.zeros(rows, 1, dtype=torch.long)
-        going = [number for number in block if draw.random() < 0.8]
-        seats = dict(zip(going, draw.sample(range(rows), len(going)), strict=True))
-        for number, seat in seats.items():
-            tokens[seat], positions[seat] = texts[number][held[number]], held[number]
-            table[seat] = block[number]
-            held[number] += 1
-        logits = step(tokens, positions, table)
-        for number, seat in seats.items():
-            if held[number] == len(texts[number]):
-                texts[number].append(int(logits[seat].argmax()))
-                if len(texts[number]) == len(prompts[number]) + most:
-                    free.append(block.pop(number))
-    return [t[len(p) :] for t, p in zip(texts, prompts, strict=True)]
-
-
 @pytest.mark.parametrize("kind", SERVED)
 def test_tokens_equal_those_of_generate(kind: str) -> None:
     from tessera.frontend.capture.mixed.seam import NAME, register
@@ -80,17 +55,7 @@ def test_tokens_equal_those_of_generate(kind: str) -> None:
     model = model_of(kind, **SERVED[kind])
     draw = random.Random(3)
     prompts = [[draw.randrange(3, 64) for _ in range(length)] for length in (3, 13, 1, 7, 2)]
-    wanted = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        made = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=9,
-            eos_token_id=None,
-        )
-        wanted.append(made[0, len(prompt) :].tolist())
+    wanted = generated(model, prompts, 9)
     assert len({token for answer in wanted for token in answer}) > 6
     model.set_attn_implementation(NAME)
     step, inputs = mixed_step(model, MixedSize(tokens=3, rows=3, context=32, block=32, blocks=4))
@@ -98,4 +63,4 @@ def test_tokens_equal_those_of_generate(kind: str) -> None:
     assert [own.shape for own in inputs.plain] == [(3,), (3,), (3, 1)]
     for buffer in step.state_cache.buffers():
         buffer.normal_()  # what sequences before have left there
-    assert answered(step, prompts, 9) == wanted
+    assert in_single_steps(step, prompts, 9) == wanted

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.folder.capture_steps import footprint
-from tessera.driver.folder.model_folder import read_folder
+from tessera.driver.folder.capture_steps import CacheRoom, footprint
+from tessera.driver.folder.model_folder import FolderOptions, read_folder
+from tessera.driver.folder.prepare_folder import cache_room
 from tessera.driver.folder.text_config import read_chat_format, read_defaults
 from tessera.driver.serve.chat_template import ChatFormat
 from tessera.driver.serve.completion_requests import GenerationDefaults
@@ -87,6 +89,24 @@ def test_weights_of_another_shape_are_refused_before_a_capture(folder: Path) -> 
     changed(folder, "config.json", intermediate_size=48)
     with pytest.raises(TesseraError, match=r"TSR6019.*`model.layers.0.mlp.*48"):
         footprint(read_folder(folder))
+
+
+def test_a_sequence_with_states_has_one_block() -> None:
+    pytest.importorskip("transformers", reason="needs transformers")
+    pytest.importorskip("triton", reason="needs Triton")
+    folder = read_folder(ROOT / "examples" / "traces" / "state_model")
+    need = footprint(folder)
+    keys_and_values, convolution, space = 2 * 8, (32 + 2 * 8) * 4, 4 * 8 * 8
+    assert need.token_bytes == 4 * keys_and_values
+    assert need.state_bytes == 4 * (convolution + space)
+    options = FolderOptions(rows=3, block=4)
+    assert cache_room(folder, options, need) == CacheRoom(32, 32, 4, keeps_states=True)
+    few = replace(need, state_bytes=int(20e9))  # 85% of 80 GB are for weights and cache
+    assert cache_room(folder, options, few).blocks == 3
+    with pytest.raises(TesseraError, match=r"TSR6019.*no room for a sequence of 32 tokens"):
+        cache_room(folder, options, replace(need, state_bytes=int(40e9)))
+    plain = replace(need, state_bytes=0)
+    assert cache_room(folder, options, plain) == CacheRoom(32, 4, 25)
 
 
 def test_a_folder_says_how_text_is_made(folder: Path) -> None:
