@@ -9,7 +9,7 @@ from functools import cache
 from tessera.diagnostics import Source
 from tessera.driver.load import read_program
 from tessera.ir.graph.graph import KernelGraph
-from tessera.ir.plan.division import Division
+from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program import program as ir
 from tessera.passes.division.divide import divide
@@ -115,3 +115,23 @@ def planned_again(
         traces=(replace(plan.traces[0], division=division),),
         replicas=(replica_of([divided], [graph], [placed], lowered, arch),),
     )
+
+
+def divided_steps() -> ir.Program:
+    """Parts of launches, of a library call and of bytes, and twins."""
+    product = "op aten::mm.out reads=[h:f32[16,16], s:f32[16,16]] writes=[h:f32[16,16]]"
+    steps = [
+        launch("plain", "h", "x"),
+        "memset s+512 bytes=512 value=0x0102 element_bytes=2",
+        product.replace("writes=[h", "writes=[y"),
+        launch("plain", "s", "y"),
+        launch("plain", "h", "s"),
+        launch("plain", "y", "h"),
+    ]
+    cuts = (
+        Cut(step=0, axis="x", edges=(0, 3, 8)),
+        Cut(step=1, axis="bytes", edges=(0, 98, 512)),
+        Cut(step=2, axis="columns", edges=(0, 4, 16)),
+        Cut(step=5, axis="x", edges=(0, 2, 3, 8)),
+    )
+    return divide(program_of(*steps), Division(cuts, (Twin(3, 2), Twin(4, 3))))

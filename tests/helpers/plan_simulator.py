@@ -1,341 +1,397 @@
 """Runs launch programs on made-up bytes, in random orders: the oracle for the judge of plans.
 
-Simple on purpose, and without a line of the code that it tests: memory is arrays of numbers, a step
-reads what it may read, writes what it must, and writes some of what it may, all decided by a hash
-of what it read. Twins decide alike. Operations take several turns, and the turns of all queues and
-requests are mixed at random within what events, transfers, slots and lanes allow. `simulate` gives
-what the host and the lanes hold in the end; `reference` gives the same for one device and file
-order.
+Simple on purpose, and without a line of the code that it tests. Memory is cells (`plan_cells`).
+Twins decide alike. Operations take several turns, and the turns of all queues and requests are
+mixed within what events, transfers, slots and lanes allow. `simulate` gives what the host and the
+lanes hold in the end; `reference` gives the same for one device and file order, requests one after
+the other.
+
+Longer than 400 lines because all operations work on the same memory and wait for each other.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from tessera.ir.graph.access import AccessKind, Certainty
-from tessera.ir.graph.graph import KernelGraph, Node
+from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.launch_program import (
     HOST,
     AreaKind,
     Await,
     AwaitPut,
-    Bytes,
     Credit,
     Fill,
     Free,
     LoweredReplica,
     Operation,
+    Place,
+    Portion,
     Put,
     Receive,
     Record,
     Run,
     Send,
 )
-from tessera.ir.program.program import Buffer, Program, Role
-from tests.helpers.regions import region_intervals
+from tessera.ir.program.program import Program, Role
+from tests.helpers.plan_cells import LASTING, OWN, WINDOW, Cells, Key, Request, number_of, outcome
 
-Values = np.ndarray
-Result = dict[tuple[object, ...], list[int]]
-_OWN = (Role.INPUT, Role.OUTPUT, Role.TEMP)
-
-
-_LOST, _DIFFERENT = np.uint64(0xDEAD), np.uint64(0xBAD)
+Result = dict[Key, list[int]]
+_LOST, _DIFFERENT = -1, -2
+_ROUNDS = (5, 40, 1000)
+_ORDERS = 5
 
 
 class Stuck(Exception):
     """Every queue waits."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request: which trace, lane and slot."""
-
-    trace: int
-    lane: int
-    slot: int
+class Outside(Exception):
+    """An operation touches bytes that are not there."""
 
 
-def _mix(values: Values) -> Values:
-    """Scrambles 64-bit numbers (splitmix)."""
-    with np.errstate(over="ignore"):
-        values = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return values ^ (values >> np.uint64(31))
+def some_requests(slots: int, lanes: int, traces: int, seed: int, count: int = 4) -> list[Request]:
+    """Random ones, of which many may overlap."""
+    rng = random.Random(seed)
+    order = rng.sample(range(slots), min(slots, 8)), rng.sample(range(lanes), min(lanes, 8))
+    made = []
+    for number in range(count):
+        slot, lane = (row[number % len(row)] for row in order)
+        if rng.random() < 0.3:
+            slot, lane = rng.randrange(slots), rng.randrange(lanes)
+        made.append(Request(rng.randrange(traces), lane, slot))
+    return made
 
 
-def first_values(*key: object, size: int) -> Values:
-    """What a buffer holds in the beginning: other numbers for every key."""
-    seed = sum(ord(c) * 31**i for i, c in enumerate(repr(key))) % (1 << 61)
-    return _mix(np.arange(size, dtype=np.uint64) + np.uint64(seed * 7919 % (1 << 62)))
-
-
-def _mask(node: Node, buffer: int, size: int, *, kinds: str) -> np.ndarray:
-    found = np.zeros(size, dtype=bool)
-    for access in node.accesses:
-        if access.buffer != buffer:
-            continue
-        certain = access.kind is AccessKind.WRITE and access.certainty is Certainty.MUST
-        wanted = {"read": access.kind.reads, "may": access.kind.writes, "must": certain}[kinds]
-        if wanted:
-            for start, end in region_intervals(access.region, size):
-                found[max(start, 0) : min(end, size)] = True
-    return found
-
-
-def addresses(program: Program, buffer: int, *where: object) -> tuple[np.ndarray, Values]:
-    """Which bytes of a buffer are words of a table, and the addresses that a place has in them."""
-    size = program.buffers[buffer].bytes
-    mask = np.zeros(size, dtype=bool)
-    for table in program.pointer_tables:
-        for word in table.words:
-            if table.buffer == buffer:
-                mask[word.offset : word.offset + 8] = True
-    name = program.buffers[buffer].name
-    return mask, first_values("address", name, *where, size=size)
-
-
-def outcome(node: Node, graph: KernelGraph, seen: dict[int, Values]) -> dict:
-    """What a step writes where, given what it saw of each buffer: masks and values."""
-    group = next((group for group in graph.twins if node.id in group), (node.id,))
-    digest = np.uint64(int(group[0]) + 1)
-    for buffer in sorted(seen):
-        size = graph.buffers[buffer].bytes
-        reads = _mask(node, buffer, size, kinds="read")
-        mixed = _mix(seen[buffer][reads] + np.arange(reads.sum(), dtype=np.uint64))
-        with np.errstate(over="ignore"):
-            digest = _mix(np.array([digest + mixed.sum(dtype=np.uint64)], dtype=np.uint64))[0]
-    found = {}
-    for buffer in sorted(seen):
-        size = graph.buffers[buffer].bytes
-        may = _mask(node, buffer, size, kinds="may")
-        if not may.any():
-            continue
-        with np.errstate(over="ignore"):
-            new = _mix(np.arange(size, dtype=np.uint64) * np.uint64(buffer * 2 + 3) + digest)
-        written = may & ((new & np.uint64(1) == 1) | _mask(node, buffer, size, kinds="must"))
-        found[buffer] = (written, new)
-    return found
-
-
-def touched(node: Node, graph: KernelGraph) -> list[int]:
-    """The buffers of a step that have bytes."""
-    return sorted({int(a.buffer) for a in node.accesses if graph.buffers[a.buffer].bytes})
+def differs(
+    replica: LoweredReplica,
+    programs: Sequence[Program],
+    graphs: Sequence[KernelGraph],
+    schedules: int,
+    of: LoweredReplica | None = None,
+) -> str:
+    """What goes wrong in some of so many orders, or nothing; requests, and what steps that may
+    write do write, change every few. Requests are in the slots and lanes of `of`."""
+    of = of or replica
+    try:
+        model = Cells(replica, programs, graphs)
+        for first in range(0, schedules, _ORDERS):
+            model.salt = first
+            requests = some_requests(of.slots, of.lanes, len(programs), first)
+            wanted = reference(model, requests)
+            for seed in range(first, min(first + _ORDERS, schedules)):
+                found = simulate(model, requests, seed)
+                if found != wanted:
+                    other = [key for key in wanted if found.get(key) != wanted[key]]
+                    return f"other bytes in {other}"
+    except Stuck:
+        return "it hangs"
+    except (Outside, KeyError, IndexError) as problem:
+        return f"what is not there: {problem!r}"
+    return ""
 
 
 # --- one device, file order ------------------------------------------------------------------
 
 
-def reference(
-    programs: Sequence[Program], graphs: Sequence[KernelGraph], requests: Sequence[Request]
-) -> Result:
+def reference(model: Cells, requests: Sequence[Request]) -> Result:
     """Outputs of every request, and the states of every lane after the last."""
-    states: dict[tuple[object, ...], Values] = {}
-    found: Result = {}
+    states: dict[Key, dict[int, int]] = {}
+    result: Result = {}
     for number, request in enumerate(requests):
-        program, graph = programs[request.trace], graphs[request.trace]
+        trace, program = request.trace, model.programs[request.trace]
         memory = {}
         for one in program.buffers:
-            key, first = _owner(one, request), _first(one, request, number)
-            words, symbols = addresses(program, int(one.id))
-            first[words] = symbols[words]
-            memory[int(one.id)] = states.setdefault(key, first) if key else first
-        again = {member for group in graph.twins for member in group[1:]}
-        for node in (node for node in graph.nodes if node.id not in again):
-            seen = {b: memory[b].copy() for b in touched(node, graph)}
-            for buffer, (written, new) in outcome(node, graph, seen).items():
-                memory[buffer][written] = new[written]
+            buffer = int(one.id)
+            first = model.first(trace, buffer, request.lane, number)
+            own = {at: hash((first, at)) for at in model.whole(trace, buffer)}
+            address = model.address(trace, buffer)
+            own |= {at: hash((address, at)) for at in model.word_cells(trace, buffer)}
+            if one.role in LASTING:
+                own = states.setdefault(model.lasting(request, one), own)
+            memory[buffer] = own
+        again = {member for group in model.graphs[trace].twins for member in group[1:]}
+        for step in (n for n in range(len(model.graphs[trace].nodes)) if n not in again):
+            touches = model.step(trace, step)
+            seen = [tuple(memory[t.buffer][at] for at in t.reads) for t in touches]
+            digest = model.digest(trace, step, seen)
+            for touch in touches:
+                memory[touch.buffer].update(outcome(digest, touch))
         for one in program.buffers:
             if one.role is Role.OUTPUT:
                 values = memory[int(one.id)]
-                values[addresses(program, int(one.id))[0]] = 0
-                found["output", number, one.name] = values.tolist()
-    for key, values in states.items():
-        found[("lasting", *key)] = values.tolist()
-    return found
-
-
-def _owner(one: Buffer, request: Request) -> tuple[object, ...]:
-    """Whose bytes these are, if they outlive the request."""
-    if one.role is Role.STATE:
-        return ("state", request.lane, one.name)
-    if one.role is Role.VARIABLE:
-        return ("variable", request.trace, one.name)
-    return ()
-
-
-def _first(one: Buffer, request: Request, number: int) -> Values:
-    """What a buffer holds before a request, or for ever in the case of a weight."""
-    own = number if one.role in _OWN else ""
-    return first_values(one.name, *_owner(one, request), own, size=one.bytes)
+                values |= dict.fromkeys(model.word_cells(trace, int(one.id)), 0)
+                result["output", number, one.name] = list(values.values())
+    for request in requests:
+        for one in model.programs[request.trace].buffers:
+            if one.role in LASTING:
+                key = model.lasting(request, one)
+                result["lasting", request.trace, *key] = list(states[key].values())
+    return result
 
 
 # --- launch programs -------------------------------------------------------------------------
 
 
-@dataclass
+def simulate(model: Cells, requests: Sequence[Request], seed: int) -> Result:
+    """The same, by the launch programs in one random order; raises `Stuck` and `Outside`."""
+    return _Machine(model, requests, random.Random(seed)).run()
+
+
+class _Memory(dict[int, int]):
+    """Cells by address; those that nothing wrote hold numbers that nothing else has."""
+
+    def __init__(self) -> None:
+        self.garbage = itertools.count(1)
+
+    def __missing__(self, cell: int) -> int:
+        value = self[cell] = -3 - next(self.garbage)
+        return value
+
+
 class _Machine:
-    replica: LoweredReplica
-    programs: Sequence[Program]
-    graphs: Sequence[KernelGraph]
-    rng: random.Random
-    buffered: bool
-    areas: dict[tuple[str, AreaKind], Values] = field(default_factory=dict)
-    variables: dict[tuple[str, int, int], Values] = field(default_factory=dict)
-    landings: dict[tuple[int, int], Values] = field(default_factory=dict)
-    held: set[tuple[int, int]] = field(default_factory=set)
-    garbage: int = 1 << 60
-    found: Result = field(default_factory=dict)
+    """The memory of all devices while requests run."""
 
-    def poison(self, size: int) -> Values:
-        """Numbers that nothing else has."""
-        self.garbage += size
-        return _mix(np.arange(self.garbage - size, self.garbage, dtype=np.uint64))
+    def __init__(self, model: Cells, requests: Sequence[Request], rng: random.Random) -> None:
+        self.model, self.requests, self.rng = model, requests, rng
+        self.buffered = rng.random() < 0.5
+        self.memory = _Memory()
+        self.landings: dict[tuple[int, int], dict[int, int]] = {}
+        self.held: set[tuple[int, int]] = set()
+        self.bases: dict[tuple[int, str, int, int, int], tuple[int, int, int]] = {}
+        self.result: Result = {}
+        self.awake: list[_Line] = []
+        self.asleep: dict[Key, list[_Line]] = defaultdict(list)
 
-    def begin(self, lanes: Sequence[int]) -> None:
-        """Memory full of poison, but for weights and what lanes begin with."""
-        for area in self.replica.areas:
-            around = area.bytes * area.count + 2 * self.margin
-            self.areas[area.device, area.kind] = self.poison(around)
-        for landing in self.replica.landings:
-            for slot in range(self.replica.slots):
-                self.landings[slot, landing.id] = self.poison(landing.bytes)
-        written = _written_by_name(self)
-        for place in self.replica.places:
-            one = self.programs[place.trace].buffers[place.buffer]
-            spot = (place.trace, place.buffer)
-            homes = [h for h in self.replica.homes if (h.trace, h.buffer) == spot]
-            if one.role in _OWN:
-                continue
-            if one.role is Role.WEIGHT:
-                view = self.view(place.device, place.trace, int(place.buffer), 0, 0)
-                here = slice(*place.held(one.bytes))
-                view[here] = _first(one, Request(place.trace, 0, 0), 0)[here]
-                continue
-            key = one.name if one.role is Role.STATE else (place.trace, one.name)
-            at_home = ~written.get(key, np.zeros(one.bytes, dtype=bool))
-            first, end = place.held(one.bytes)
-            at_home[:first] = at_home[end:] = False
-            for home in sorted(homes, key=lambda home: home.device == place.device):
-                for start, end in home.bytes:
-                    at_home[start:end] = home.device == place.device
-            for lane in lanes:
-                request = Request(place.trace, lane, 0)
-                view = self.view(place.device, place.trace, int(place.buffer), lane, 0)
-                view[at_home] = _first(one, request, 0)[at_home]
-
-    @property
-    def margin(self) -> int:
-        """Bytes around an area: a buffer of which a part is there may reach outside."""
-        return max((b.bytes for program in self.programs for b in program.buffers), default=0)
-
-    def view(self, device: str, trace: int, buffer: int, lane: int, slot: int) -> Values:
-        """The bytes of a buffer on a device, and those of others where it is not there."""
-        place = next(
-            p
-            for p in self.replica.places
-            if (p.device, p.trace, p.buffer) == (device, trace, buffer)
-        )
-        size = self.programs[trace].buffers[buffer].bytes
+    def base(
+        self, trace: int, device: str, buffer: int, lane: int, slot: int
+    ) -> tuple[int, int, int]:
+        """Where byte 0 of a buffer is, and which of its bytes are there."""
+        key = (trace, device, buffer, lane, slot)
+        if key in self.bases:
+            return self.bases[key]
+        place = self.model.places.get((trace, device, buffer))
+        if place is None:
+            raise Outside(f"buffer {buffer} of trace {trace} is not on {device}")
+        first, end = self.model.held(place)
         if place.kind is AreaKind.MODULE:
-            key = (device, trace, buffer)
-            if key not in self.variables:
-                self.variables[key] = self.poison(size)
-            return self.variables[key]
-        area = next(a for a in self.replica.areas if (a.device, a.kind) == (device, place.kind))
-        copy = {AreaKind.LANE: lane, AreaKind.SLOT: slot}.get(place.kind, 0)
-        start = self.margin + copy * area.bytes + place.base
-        return self.areas[device, place.kind][start : start + size]
+            at = (number_of(device, trace, buffer) + 4096) * WINDOW
+        else:
+            if (device, place.kind) not in self.model.areas:
+                raise Outside(f"{place}")
+            number, area = self.model.areas[device, place.kind]
+            copy = {AreaKind.LANE: lane, AreaKind.SLOT: slot}.get(place.kind, 0)
+            at = copy * area.bytes + place.base
+            if not (0 <= at + first <= at + end <= area.bytes * area.count):
+                raise Outside(f"{place}")
+            at += number * WINDOW
+        self.bases[key] = (at, first, end)
+        return self.bases[key]
+
+    def run(self) -> Result:
+        """All requests, each when its slot and its lane are free."""
+        self._begin()
+        waiting = list(enumerate(self.requests))
+        running: list[_Live] = []
+        while waiting or running:
+            busy = {("lane", live.request.lane) for live in running}
+            busy |= {("slot", live.request.slot) for live in running}
+            for item in list(waiting):
+                number, request = item
+                wants = {("lane", request.lane), ("slot", request.slot)}
+                if not busy & wants:
+                    waiting.remove(item)
+                    live = _Live(self, number, request)
+                    running.append(live)
+                    self.awake += live.lines
+                busy |= wants
+            self._turns(running)
+            for live in [live for live in running if not live.left]:
+                live.finish()
+                running.remove(live)
+        self._end()
+        return self.result
+
+    def _turns(self, running: Sequence[_Live]) -> None:
+        """Give turns until a request has ended: by fixed priorities, or wholly at random."""
+        rng = self.rng
+        while all(live.left for live in running):
+            strict = rng.random() < 0.7
+            for line in self.awake:
+                line.rank = rng.random()
+            for _ in range(rng.choice(_ROUNDS)):
+                if not self.awake:
+                    raise Stuck
+                line = min(self.awake, key=_rank) if strict else rng.choice(self.awake)
+                waits = next(line.turns, _DONE)
+                if waits is None:
+                    continue
+                self.awake.remove(line)
+                if waits is _DONE:
+                    line.live.left -= 1
+                    break
+                self.asleep[waits].append(line)
+
+    def wake(self, key: Key) -> None:
+        """Lines that wait for this look again."""
+        if key in self.asleep:
+            self.awake += self.asleep.pop(key)
+
+    def _begin(self) -> None:
+        """Weights, and what lanes begin with."""
+        model = self.model
+        lanes = sorted({request.lane for request in self.requests})
+        for place in model.replica.places:
+            trace, buffer = place.trace, int(place.buffer)
+            role = model.programs[trace].buffers[buffer].role
+            cells = model.cells(trace, buffer, [model.held(place)])
+            if role in LASTING:
+                cells = self._at_home(place, cells)
+            if role in OWN or (role is Role.WEIGHT and place.kind is AreaKind.SLOT):
+                continue
+            for lane in lanes:
+                base, _, _ = self.base(trace, place.device, buffer, lane, 0)
+                first = model.first(trace, buffer, lane, 0)
+                self.memory.update((base + at, hash((first, at))) for at in cells)
+
+    def _at_home(self, place: Place, cells: tuple[int, ...]) -> list[int]:
+        """Cells that hold what a lane begins with: those at home, those that nobody writes."""
+        model, trace, buffer = self.model, place.trace, int(place.buffer)
+        written = set(model.cells(trace, buffer, model.written[model.owner(trace, buffer)]))
+        here, elsewhere = set[int](), set[int]()
+        for home in model.replica.homes:
+            if (home.trace, home.buffer) == (trace, buffer):
+                mine = home.device == place.device
+                (here if mine else elsewhere).update(model.cells(trace, buffer, home.bytes))
+        return [at for at in cells if at in here or not (at in elsewhere or at in written)]
+
+    def _end(self) -> None:
+        """What every home holds; where homes differ or are missing, a number says so."""
+        model = self.model
+        for request in self.requests:
+            trace = request.trace
+            for one in model.programs[trace].buffers:
+                if one.role not in LASTING:
+                    continue
+                buffer = int(one.id)
+                first = model.first(trace, buffer, request.lane, 0)
+                values = {at: hash((first, at)) for at in model.whole(trace, buffer)}
+                written = model.cells(trace, buffer, model.written[model.owner(trace, buffer)])
+                values |= dict.fromkeys(written, _LOST)
+                for home in model.replica.homes:
+                    if (home.trace, home.buffer) == (trace, one.id):
+                        base, _, _ = self.base(trace, home.device, buffer, request.lane, 0)
+                        for at in model.cells(trace, buffer, home.bytes):
+                            new, old = self.memory[base + at], values[at]
+                            values[at] = new if old in (_LOST, new) else _DIFFERENT
+                address = model.address(trace, buffer)
+                values |= {at: hash((address, at)) for at in model.word_cells(trace, buffer)}
+                key = model.lasting(request, one)
+                self.result["lasting", trace, *key] = list(values.values())
 
 
-def _written_by_name(machine: _Machine) -> dict[object, np.ndarray]:
-    found: dict[object, np.ndarray] = {}
-    for trace, (program, graph) in enumerate(zip(machine.programs, machine.graphs, strict=True)):
-        for node in graph.nodes:
-            for one in program.buffers:
-                if one.role in (Role.STATE, Role.VARIABLE):
-                    key = one.name if one.role is Role.STATE else (trace, one.name)
-                    mask = _mask(node, int(one.id), one.bytes, kinds="may")
-                    found[key] = found.get(key, np.zeros(one.bytes, dtype=bool)) | mask
-    return found
+_DONE: Key = ("done",)
+
+
+class _Line:
+    """A queue of a request: its turns, each of which yields what it waits for, or nothing."""
+
+    def __init__(self, live: _Live, turns: Iterator[Key | None]) -> None:
+        self.live, self.turns, self.rank = live, turns, 0.0
+
+
+def _rank(line: _Line) -> float:
+    return line.rank
 
 
 class _Live:
-    """A request under way: its queues as generators that yield whether they could go on."""
+    """A request under way."""
 
     def __init__(self, machine: _Machine, number: int, request: Request) -> None:
         self.machine, self.number, self.request = machine, number, request
-        self.program = machine.programs[request.trace]
-        self.graph = machine.graphs[request.trace]
-        self.lowered = next(t for t in machine.replica.traces if t.trace == request.trace)
+        self.spot = (request.lane, request.slot)
+        self.model, self.memory, self.trace = machine.model, machine.memory, request.trace
+        self.lowered = self.model.lowered[self.trace]
         self.transfers = {t.id: t for t in self.lowered.transfers}
         self.events: set[tuple[str, int]] = set()
-        self.read: dict[int, np.ndarray] = {}
-        self.values: dict[int, Values] = {}
+        self.read: dict[tuple[int, int], list[int]] = {}
         self.begun: set[int] = set()
-        self.late: list[tuple[int, Values]] = []
-        self.host = {
-            int(one.id): _first(one, request, number)
-            for one in self.program.buffers
-            if one.role is Role.OUTPUT
-        }
-        for place in machine.replica.places:
-            if place.trace == request.trace and place.device in machine.replica.devices:
-                words, own = self._words(place.device, int(place.buffer))
-                one = self.program.buffers[place.buffer]
-                if one.role is Role.WEIGHT and place.kind is AreaKind.SLOT:
-                    self.view(place.device, int(place.buffer))[:] = _first(one, request, number)
-                if words.any():
-                    self.view(place.device, int(place.buffer))[words] = own[words]
-        self.queues = [
-            self._queue(program.device, list(program.on(queue)))
+        self.late: list[tuple[Portion, list[int]]] = []
+        self._tables()
+        self.lines = [
+            _Line(self, self._queue(program.device, list(program.on(queue))))
             for program in self.lowered.programs
             for queue in {one.queue: None for one in program.operations}
         ]
+        machine.rng.shuffle(self.lines)
+        self.left = len(self.lines)
 
-    def _words(self, device: str, buffer: int) -> tuple[np.ndarray, Values]:
-        """The addresses in a table; one that is there once has the same for all requests."""
-        kinds = {
-            place.kind
-            for place in self.machine.replica.places
-            if (place.device, place.trace, place.buffer) == (device, self.request.trace, buffer)
-        }
-        own = () if AreaKind.WEIGHTS in kinds else (self.request.slot, self.request.lane)
-        return addresses(self.program, buffer, device, *own)
+    def _tables(self) -> None:
+        """Words hold addresses of their place; weights in a slot are there for the request."""
+        model = self.model
+        for (trace, device, buffer), place in model.places.items():
+            if trace != self.trace or device not in model.replica.devices:
+                continue
+            words = model.word_cells(trace, buffer)
+            role = model.programs[trace].buffers[buffer].role
+            is_fresh = role is Role.WEIGHT and place.kind is AreaKind.SLOT
+            if words or is_fresh:
+                base = self._base(device, buffer)
+                if is_fresh:
+                    first = model.first(trace, buffer, 0, self.number)
+                    self.memory.update(
+                        (base + at, hash((first, at))) for at in model.whole(trace, buffer)
+                    )
+                own = self._own_address(device, buffer)
+                self.memory.update((base + at, hash((own, at))) for at in words)
 
-    def view(self, device: str, buffer: int) -> Values:
-        return self.machine.view(
-            device, self.request.trace, buffer, self.request.lane, self.request.slot
-        )
+    def _own_address(self, device: str, buffer: int) -> int:
+        """One that is there once has the same for all requests."""
+        place = self.model.places[self.trace, device, buffer]
+        own = (self.request.slot, self.request.lane)
+        where = () if place.kind is AreaKind.WEIGHTS else own
+        return self.model.address(self.trace, buffer, device, *where)
 
-    def _free(self, device: str, buffer: int) -> None:
-        held = next(
-            place.held(self.program.buffers[buffer].bytes)
-            for place in self.machine.replica.places
-            if (place.device, place.trace, place.buffer) == (device, self.request.trace, buffer)
-        )
-        view = self.view(device, buffer)[slice(*held)]
-        view[:] = self.machine.poison(len(view))
+    def _base(self, device: str, buffer: int) -> int:
+        return self.machine.base(self.trace, device, buffer, *self.spot)[0]
 
-    def _queue(self, device: str, operations: list[Operation]) -> Iterator[bool]:
+    def _addresses(self, device: str, buffer: int, cells: Sequence[int]) -> list[int]:
+        """Where cells are on a device."""
+        if not cells:
+            return []
+        base, first, end = self.machine.base(self.trace, device, buffer, *self.spot)
+        if cells[0] < first or cells[-1] >= end:
+            raise Outside(f"bytes of buffer {buffer} on {device}")
+        return [base + at for at in cells]
+
+    def _cells(self, portion: Portion) -> tuple[int, ...]:
+        size = self.model.programs[self.trace].buffers[portion.buffer].bytes
+        if any(not 0 <= start < end <= size for start, end in portion.bytes):
+            raise Outside(f"{portion}")
+        return self.model.cells(self.trace, int(portion.buffer), portion.bytes)
+
+    def _queue(self, device: str, operations: list[Operation]) -> Iterator[Key | None]:
         for operation in operations:
             match operation:
                 case Await(event):
                     while (device, event) not in self.events:
-                        yield False
+                        yield ("event", self.number, device, event)
                 case Record(event):
                     self.events.add((device, event))
+                    self.machine.wake(("event", self.number, device, event))
                 case Run(step):
                     yield from self._run(device, int(step))
                 case Fill(buffer, found):
-                    values = _first(self.program.buffers[buffer], self.request, self.number)
-                    yield from self._store(self.view(device, int(buffer)), found, values)
+                    cells = self._cells(Portion(buffer, found))
+                    first = self.model.first(self.trace, int(buffer), 0, self.number)
+                    values = [hash((first, at)) for at in cells]
+                    yield from self._store(device, int(buffer), cells, values)
                 case Free(buffer):
-                    self._free(device, int(buffer))
+                    base, *held = self.machine.base(self.trace, device, int(buffer), *self.spot)
+                    for at in self.model.cells(self.trace, int(buffer), [(held[0], held[1])]):
+                        self.memory.pop(base + at, None)
                 case Send(number):
                     yield from self._send(device, int(number))
                 case Receive(number):
@@ -346,173 +402,121 @@ class _Live:
                     yield from self._take(device, int(number), int(landing))
                 case Credit(landing):
                     self.machine.held.discard((self.request.slot, int(landing)))
-            yield True
+                    self.machine.wake(("landing", self.request.slot, int(landing)))
+            yield None
 
-    def _run(self, device: str, step: int) -> Iterator[bool]:
-        node = self.graph.nodes[step]
-        seen: dict[int, Values] = {}
-        for buffer in touched(node, self.graph):
-            seen[buffer] = self.view(device, buffer).copy()
-            words, own = self._words(device, buffer)
-            mine = words & (seen[buffer] == own)
-            seen[buffer][mine] = addresses(self.program, buffer)[1][mine]
-            yield True
-        for buffer, (written, new) in outcome(node, self.graph, seen).items():
-            cut = self.machine.rng.randrange(len(written) + 1)
-            for part in (slice(0, cut), slice(cut, None)):
-                view = self.view(device, buffer)[part]
-                view[written[part]] = new[part][written[part]]
-                yield True
+    def _load(self, device: str, buffer: int, cells: Sequence[int]) -> list[int]:
+        return [self.memory[at] for at in self._addresses(device, buffer, cells)]
 
-    def _store(self, view: Values, found: Bytes, values: Values) -> Iterator[bool]:
-        for start, end in found:
-            view[start:end] = values[start:end]
-            yield True
+    def _store(
+        self, device: str, buffer: int, cells: Sequence[int], values: Sequence[int]
+    ) -> Iterator[Key | None]:
+        """Two turns, cut anywhere."""
+        pairs = list(zip(self._addresses(device, buffer, cells), values, strict=True))
+        cut = self.machine.rng.randrange(len(pairs) + 1)
+        self.memory.update(pairs[:cut])
+        yield None
+        self.memory.update(pairs[cut:])
+        yield None
 
-    def _spans(self, device: str, number: int) -> Iterator[tuple[Values, slice]]:
-        """The ranges of a transfer in the buffers of a device, and where they are when packed."""
-        at = 0
-        for portion in self.transfers[number].portions:
-            view = self.view(device, int(portion.buffer))
-            for start, end in portion.bytes:
-                yield view[start:end], slice(at, at + end - start)
-                at += end - start
+    def _run(self, device: str, step: int) -> Iterator[Key | None]:
+        touches = self.model.step(self.trace, step)
+        seen = []
+        for touch in touches:
+            values = self._load(device, touch.buffer, touch.reads)
+            words = self.model.words[self.trace][touch.buffer]
+            if words and values:
+                own = self._own_address(device, touch.buffer)
+                common = self.model.address(self.trace, touch.buffer)
+                cells = set(self.model.word_cells(self.trace, touch.buffer))
+                values = [
+                    hash((common, at)) if at in cells and value == hash((own, at)) else value
+                    for at, value in zip(touch.reads, values, strict=True)
+                ]
+            seen.append(tuple(values))
+            yield None
+        digest = self.model.digest(self.trace, step, seen)
+        for touch in touches:
+            if touch.writes:
+                self._addresses(device, touch.buffer, [at for at, _ in touch.writes])
+                new = outcome(digest, touch)
+                yield from self._store(device, touch.buffer, list(new), list(new.values()))
 
-    def _send(self, device: str, number: int) -> Iterator[bool]:
+    def _send(self, device: str, number: int) -> Iterator[Key | None]:
         transfer = self.transfers[number]
-        self.values[number] = np.zeros(transfer.size, dtype=np.uint64)
-        self.read[number] = np.zeros(transfer.size, dtype=bool)
-        for own, packed in self._spans(device, number):
-            self.values[number][packed] = own
-            self.read[number][packed] = True
-            yield True
-        if transfer.target == HOST:
-            self.late.append((number, self.values[number]))
-        elif not self.machine.buffered:
+        for portion in transfer.portions:
+            values = self._load(device, int(portion.buffer), self._cells(portion))
+            if transfer.target == HOST:
+                self.late.append((portion, values))
+            else:
+                self.read[number, int(portion.buffer)] = values
+                self.machine.wake(("read", self.number, number, int(portion.buffer)))
+            yield None
+        if transfer.target != HOST and not self.machine.buffered:
             while number not in self.begun:
-                yield False
+                yield ("begun", self.number, number)
 
-    def _receive(self, device: str, number: int) -> Iterator[bool]:
-        self.begun.add(number)
+    def _receive(self, device: str, number: int) -> Iterator[Key | None]:
+        self._begun(number)
         transfer = self.transfers[number]
-        if transfer.source == HOST:
-            (portion,) = transfer.portions
-            view = self.view(device, int(portion.buffer))
-            first = _first(self.program.buffers[portion.buffer], self.request, self.number)
-            yield from self._store(view, portion.bytes, first)
-            return
-        for own, packed in self._spans(device, number):
-            while number not in self.read or not self.read[number][packed].all():
-                yield False
-            own[:] = self.values[number][packed]
-            yield True
+        for portion in transfer.portions:
+            buffer = int(portion.buffer)
+            cells = self._cells(portion)
+            if transfer.source == HOST:
+                first = self.model.first(self.trace, buffer, 0, self.number)
+                values = [hash((first, at)) for at in cells]
+            else:
+                while (number, buffer) not in self.read:
+                    yield ("read", self.number, number, buffer)
+                values = self.read[number, buffer]
+            yield from self._store(device, buffer, cells, values)
 
-    def _put(self, device: str, number: int, landing: int) -> Iterator[bool]:
+    def _begun(self, number: int) -> None:
+        self.begun.add(number)
+        self.machine.wake(("begun", self.number, number))
+
+    def _put(self, device: str, number: int, landing: int) -> Iterator[Key | None]:
         """One-sided: the bytes land when they are read, whatever the target does."""
         key = (self.request.slot, landing)
         while key in self.machine.held:
-            yield False
+            yield ("landing", *key)
         self.machine.held.add(key)
-        for own, packed in self._spans(device, number):
-            self.machine.landings[key][packed] = own
-            yield True
-        self.begun.add(number)
+        self._check_landing(number, landing)
+        own = self.machine.landings[key] = {}
+        for portion in self.transfers[number].portions:
+            cells = self._cells(portion)
+            values = self._load(device, int(portion.buffer), cells)
+            own.update(zip(((portion.buffer, at) for at in cells), values, strict=True))
+            yield None
+        self._begun(number)
 
-    def _take(self, device: str, number: int, landing: int) -> Iterator[bool]:
+    def _take(self, device: str, number: int, landing: int) -> Iterator[Key | None]:
         while number not in self.begun:
-            yield False
-        for own, packed in self._spans(device, number):
-            own[:] = self.machine.landings[self.request.slot, landing][packed]
-            yield True
+            yield ("begun", self.number, number)
+        for portion in self.transfers[number].portions:
+            cells, buffer = self._cells(portion), int(portion.buffer)
+            self._check_landing(number, landing)
+            own = self.machine.landings.get((self.request.slot, landing), {})
+            values = [own.get((portion.buffer, at), _LOST) for at in cells]
+            yield from self._store(device, buffer, cells, values)
+
+    def _check_landing(self, number: int, landing: int) -> None:
+        sizes = {one.id: one.bytes for one in self.model.replica.landings}
+        if self.transfers[number].size > sizes.get(landing, -1):
+            raise Outside(f"landing {landing}")
 
     def finish(self) -> None:
         """What was sent to the host arrives, in any order."""
+        model, trace = self.model, self.trace
         self.machine.rng.shuffle(self.late)
-        for number, values in self.late:
-            (portion,), at = self.transfers[number].portions, 0
-            for start, end in portion.bytes:
-                self.host[int(portion.buffer)][start:end] = values[at : at + end - start]
-                at += end - start
-        for one in self.program.buffers:
-            if one.role is Role.OUTPUT:
-                self.host[int(one.id)][addresses(self.program, int(one.id))[0]] = 0
-                self.machine.found["output", self.number, one.name] = self.host[
-                    int(one.id)
-                ].tolist()
-
-
-def simulate(
-    replica: LoweredReplica,
-    programs: Sequence[Program],
-    graphs: Sequence[KernelGraph],
-    requests: Sequence[Request],
-    seed: int,
-) -> Result:
-    """Run requests in one random order; raises `Stuck` where all queues wait."""
-    rng = random.Random(seed)
-    machine = _Machine(replica, programs, graphs, rng, buffered=rng.random() < 0.5)
-    lanes = sorted({request.lane for request in requests})
-    machine.begin(lanes)
-    waiting = list(enumerate(requests))
-    running: list[tuple[_Live, list]] = []
-    while waiting or running:
-        busy = {("lane", live.request.lane) for live, _ in running}
-        busy |= {("slot", live.request.slot) for live, _ in running}
-        for item in list(waiting):
-            number, request = item
-            if not busy & {("lane", request.lane), ("slot", request.slot)}:
-                waiting.remove(item)
-                live = _Live(machine, number, request)
-                queues = [[queue, rng.random()] for queue in live.queues]
-                running.append((live, queues))
-            busy |= {("lane", request.lane), ("slot", request.slot)}
-        _turns(running, rng)
-        for live, queues in list(running):
-            if not queues:
-                live.finish()
-                running.remove((live, queues))
-    _lasting(machine, requests, lanes)
-    return machine.found
-
-
-def _turns(running: list, rng: random.Random) -> None:
-    """Give turns until a request has ended: by fixed priorities, or wholly at random."""
-    strict = rng.random() < 0.7
-    while all(queues for _, queues in running):
-        every = [(queue, queues) for _, queues in running for queue in queues]
-        if strict:
-            every.sort(key=lambda pair: pair[0][1])
-        else:
-            rng.shuffle(every)
-        for queue, queues in every:
-            try:
-                moved = next(queue[0])
-            except StopIteration:
-                queues.remove(queue)
-                moved = True
-            if moved:
-                break
-        else:
-            raise Stuck
-
-
-def _lasting(machine: _Machine, requests: Sequence[Request], lanes: Sequence[int]) -> None:
-    """What every home holds in the end; where homes differ or are missing, a number says so."""
-    written = _written_by_name(machine)
-    for request in {Request(r.trace, r.lane, 0): None for r in requests}:
-        for one in machine.programs[request.trace].buffers:
-            if one.role not in (Role.STATE, Role.VARIABLE):
+        for one in model.programs[trace].buffers:
+            if one.role is not Role.OUTPUT:
                 continue
-            key = one.name if one.role is Role.STATE else (request.trace, one.name)
-            values = _first(one, request, 0)
-            values[written.get(key, np.zeros(one.bytes, dtype=bool))] = _LOST
-            for home in machine.replica.homes:
-                if (home.trace, home.buffer) != (request.trace, one.id):
-                    continue
-                view = machine.view(home.device, request.trace, int(one.id), request.lane, 0)
-                for start, end in home.bytes:
-                    old, new = values[start:end], view[start:end]
-                    values[start:end] = np.where((old == _LOST) | (old == new), new, _DIFFERENT)
-            words, symbols = addresses(machine.programs[request.trace], int(one.id))
-            values[words] = symbols[words]
-            machine.found[("lasting", *_owner(one, request))] = values.tolist()
+            buffer = int(one.id)
+            first = model.first(trace, buffer, 0, self.number)
+            values = {at: hash((first, at)) for at in model.whole(trace, buffer)}
+            for portion, sent in self.late:
+                if portion.buffer == buffer:
+                    values.update(zip(self._cells(portion), sent, strict=True))
+            values |= dict.fromkeys(model.word_cells(trace, buffer), 0)
+            self.machine.result["output", self.number, one.name] = list(values.values())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -28,7 +28,7 @@ from tests.helpers.plan_cases import Case, random_case, with_twins
 from tests.helpers.plan_edits import edits
 from tests.helpers.plan_mutants import mutants
 from tests.helpers.plan_races import races
-from tests.helpers.plan_simulator import Request, Result, Stuck, reference, simulate
+from tests.helpers.plan_simulator import differs
 from tests.helpers.regions import region_intervals
 from tests.helpers.share import least, share
 
@@ -128,34 +128,6 @@ def lower(case: Case, seed: int, *, hosts: int = 1) -> LoweredReplica:
     )
 
 
-def some_requests(case: Case, replica: LoweredReplica, seed: int) -> list[Request]:
-    rng = random.Random(seed)
-    return [
-        Request(
-            rng.randrange(len(case.programs)),
-            rng.randrange(replica.lanes),
-            rng.randrange(replica.slots),
-        )
-        for _ in range(4)
-    ]
-
-
-def differs(
-    replica: LoweredReplica, case: Case, requests: Sequence[Request], wanted: Result, runs: int
-) -> str:
-    """What goes wrong in some order, or nothing."""
-    for seed in range(runs):
-        try:
-            found = simulate(replica, case.programs, case.graphs, requests, seed)
-        except Stuck:
-            return "it hangs"
-        except (RuntimeError, KeyError, ValueError, IndexError) as problem:
-            return repr(problem)
-        if found != wanted:
-            return f"other bytes in {[key for key in wanted if found.get(key) != wanted[key]]}"
-    return ""
-
-
 def check_lowering(
     seed: int,
     runs: int,
@@ -171,9 +143,7 @@ def check_lowering(
     replica = lower(case, seed, hosts=hosts)
     assert check_replica(replica, case.programs, case.graphs, case.placements) == ()
     assert races(replica, case.programs, case.graphs) == ""
-    requests = some_requests(case, replica, seed)
-    wanted = reference(case.programs, case.graphs, requests)
-    assert differs(replica, case, requests, wanted, runs) == ""
+    assert differs(replica, case.programs, case.graphs, runs) == ""
     return sum((place.first, place.end) != (0, None) for place in replica.places)
 
 
@@ -191,8 +161,6 @@ def check_mutants(
     case = random_case(seed, most_steps=5, tables=tables, wide=wide)
     case = with_twins(case, seed) if twins else case
     replica = lower(case, seed, hosts=hosts)
-    requests = some_requests(case, replica, seed)
-    wanted = reference(case.programs, case.graphs, requests)
     every = [*mutants(replica, case.programs), *edits(replica, case.programs)]
     for what, mutant in share(random.Random(seed).sample(every, min(most, len(every)))):
         if check_replica(mutant, case.programs, case.graphs, case.placements):
@@ -201,27 +169,27 @@ def check_mutants(
         # Bytes that all twins leave may have fewer homes than devices.
         assert kind not in NEVER or (twins and kind.endswith("-home")), (seed, what)
         assert races(mutant, case.programs, case.graphs) == "", (seed, what)
-        assert differs(mutant, case, requests, wanted, runs) == "", (seed, what)
+        assert differs(mutant, case.programs, case.graphs, runs, replica) == "", (seed, what)
 
 
 @pytest.mark.parametrize("seed", share(range(1000, 1030)))
 def test_what_lowering_makes_is_accepted_and_right(seed: int) -> None:
-    check_lowering(seed, runs=2)
+    check_lowering(seed, runs=10)
 
 
 @pytest.mark.parametrize("seed", [2002, 2003, 2004, 2006, 2009, 2010, 2017, 2021])
 def test_every_change_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=1, most=150)
+    check_mutants(seed, runs=10, most=150)
 
 
 def test_places_of_a_part_of_a_buffer_are_accepted_and_right() -> None:
-    parts = [check_lowering(seed, runs=1, wide=True) for seed in share(range(8000, 8025))]
+    parts = [check_lowering(seed, runs=10, wide=True) for seed in share(range(8000, 8025))]
     assert sum(map(bool, parts)) > least(10, round(0.4 * len(parts)))
 
 
 @pytest.mark.parametrize("seed", [8002, 8004, 8007])
 def test_every_change_to_parts_of_buffers_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=1, most=150, wide=True)
+    check_mutants(seed, runs=10, most=150, wide=True)
 
 
 @pytest.mark.parametrize("seed", range(3000, 3010))
@@ -229,7 +197,7 @@ def test_puts_between_hosts_are_accepted_and_right(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(puts, "LANDINGS", 1 + seed % 2)  # so that few transfers share them
-    check_lowering(seed, runs=3, hosts=2 + seed % 2)
+    check_lowering(seed, runs=15, hosts=2 + seed % 2)
 
 
 @pytest.mark.parametrize("seed", [2002, 2003, 2010, 2021])
@@ -237,46 +205,46 @@ def test_every_change_to_puts_that_matters_is_refused(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(puts, "LANDINGS", 1)
-    check_mutants(seed, runs=1, most=100, hosts=3)
+    check_mutants(seed, runs=10, most=100, hosts=3)
 
 
 @pytest.mark.parametrize("seed", share(range(6000, 6015)))
 def test_tables_of_pointers(seed: int) -> None:
-    check_lowering(seed, runs=2, tables=True)
+    check_lowering(seed, runs=10, tables=True)
 
 
 @pytest.mark.parametrize("seed", [7001, 7005])
 def test_every_change_to_tables_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=1, most=120, tables=True)
+    check_mutants(seed, runs=10, most=120, tables=True)
 
 
 @pytest.mark.parametrize("seed", share(range(8000, 8025)))
 def test_twins_are_accepted_and_right(seed: int) -> None:
-    check_lowering(seed, runs=2, tables=seed % 4 == 0, hosts=1 + seed % 2, twins=True)
+    check_lowering(seed, runs=10, tables=seed % 4 == 0, hosts=1 + seed % 2, twins=True)
 
 
 @pytest.mark.parametrize("seed", [8100, 8102, 8103, 8104])
 def test_every_change_to_twins_that_matters_is_refused(seed: int) -> None:
-    check_mutants(seed, runs=1, most=120, twins=True)
+    check_mutants(seed, runs=10, most=120, twins=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(9000, 9060))
 def test_twins_at_length(seed: int) -> None:
-    check_lowering(seed, runs=8, tables=seed % 3 == 0, twins=True)
-    check_mutants(seed, runs=3, most=1000, tables=seed % 3 == 0, twins=True)
+    check_lowering(seed, runs=40, tables=seed % 3 == 0, twins=True)
+    check_mutants(seed, runs=15, most=1000, tables=seed % 3 == 0, twins=True)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3000, 3400))
 def test_what_lowering_makes_is_accepted_and_right_at_length(seed: int) -> None:
-    check_lowering(seed, runs=8)
+    check_lowering(seed, runs=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4000, 4060))
 def test_every_change_that_matters_is_refused_at_length(seed: int) -> None:
-    check_mutants(seed, runs=3, most=2000, tables=seed % 3 == 0, wide=seed % 3 == 1)
+    check_mutants(seed, runs=15, most=2000, tables=seed % 3 == 0, wide=seed % 3 == 1)
 
 
 def test_the_oracle_sees_what_the_judge_refuses() -> None:
@@ -286,12 +254,10 @@ def test_the_oracle_sees_what_the_judge_refuses() -> None:
     for seed in range(2000, 2012):
         case = random_case(seed, most_steps=5)
         replica = lower(case, seed)
-        requests = some_requests(case, replica, seed)
-        wanted = reference(case.programs, case.graphs, requests)
         for what, mutant in mutants(replica, case.programs):
             kind = what.split()[0]
             if kind in ("drop-await", "drop-transfer", "drop-fill") and seen[kind] < 6:
-                seen[kind] += bool(differs(mutant, case, requests, wanted, 4))
+                seen[kind] += bool(differs(mutant, case.programs, case.graphs, 10))
             if kind == "drop-await":
                 unordered += bool(races(mutant, case.programs, case.graphs))
                 removed += 1

@@ -31,14 +31,12 @@ from tessera.ir.plan.verify_predictions import verify_predictions
 from tessera.ir.program.program import Program
 from tessera.passes.checker.check_plan import check_plan
 from tests.helpers.command import tessc
-from tests.helpers.plan_cases import Case
 from tests.helpers.plan_files import plan_of
 from tests.helpers.plan_races import races
-from tests.helpers.plan_simulator import Request, reference
+from tests.helpers.plan_simulator import differs
 from tests.helpers.served import graph_of
 from tests.helpers.share import share
 from tests.helpers.wild_traces import shared_buffers, wild_trace
-from tests.property.test_check_plan import differs
 
 NUMBER = re.compile(r"(?<![\w.\"-])\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w\"])")
 NAME = re.compile(r'(?<==)"[^"]*"')
@@ -116,18 +114,7 @@ def doing(plan: Plan) -> list[object]:
 def harm(
     replica: LoweredReplica, programs: tuple[Program, ...], graphs: tuple[KernelGraph, ...]
 ) -> str:
-    found = races(replica, programs, graphs)
-    if found:
-        return found
-    case = Case(programs, graphs, ())
-    rng = random.Random(1)
-    requests = [
-        Request(
-            rng.randrange(len(programs)), rng.randrange(replica.lanes), rng.randrange(replica.slots)
-        )
-        for _ in range(4)
-    ]
-    return differs(replica, case, requests, reference(programs, graphs, requests), 2)
+    return races(replica, programs, graphs) or differs(replica, programs, graphs, 10)
 
 
 def check_edits(seed: int, most: int) -> Counter[str]:

@@ -1,0 +1,62 @@
+"""Changes of plans that still parse: those that give another result in some order are refused, and
+those that provably change nothing are accepted.
+
+`tests.helpers.plan_simulator` decides what is different, in 50 random orders with requests that
+overlap. `python -m benchmarks.planning.plan_changes` counts more of them by kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.helpers.plan_changes import Tally, judge, random_plan
+from tests.property.test_check_real_plans import lowered
+
+
+def check(tally: Tally) -> None:
+    assert tally.faults == []
+    assert tally.share() >= 0.95, tally.refused
+
+
+@pytest.mark.parametrize("seed", [3, 5, 7, 31, 60])
+def test_changes_of_random_plans(seed: int) -> None:
+    tally = Tally()
+    judge(str(seed), *random_plan(seed), seed, 20, tally, run_refused=False)
+    check(tally)
+
+
+@pytest.mark.parametrize(("name", "most"), [("mix", 12), ("divided", 8)])
+def test_changes_of_plans_of_kernels(name: str, most: int) -> None:
+    tally = Tally()
+    judge(name, *lowered(name, 1, 2, 2), 1, most, tally, run_refused=False)
+    check(tally)
+
+
+def test_most_changes_give_another_result_and_are_refused() -> None:
+    tally = Tally()
+    for seed in (11, 21):
+        judge(str(seed), *random_plan(seed), seed, 20, tally, run_refused=True)
+    check(tally)
+    counts = Counter[str]()
+    for (_, what), count in tally.changes.items():
+        counts[what] += count
+    assert counts["refused"] >= counts["different"] > 0.3 * (counts["refused"] + counts["accepted"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1200))
+def test_changes_of_random_plans_at_length(seed: int) -> None:
+    tally = Tally()
+    judge(str(seed), *random_plan(seed), seed, 60, tally, run_refused=False)
+    check(tally)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["mix", "prefill", "divided", "dit"])
+def test_changes_of_plans_of_kernels_at_length(name: str, seed: int) -> None:
+    tally = Tally()
+    judge(name, *lowered(name, seed, 2, 2), seed, 60, tally, run_refused=False)
+    check(tally)
