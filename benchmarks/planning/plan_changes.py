@@ -44,17 +44,13 @@ def plans(
     count: int, each: int
 ) -> Iterator[tuple[str, int, int, Callable[[], tuple[Case, LoweredReplica]]]]:
     """Names, seeds, how many changes, and what makes the plan."""
+    for seed in range(5000, 5000 + count):
+        yield "random", seed, each, partial(random_plan, seed)
     for place, names in enumerate(EXAMPLES):
         is_large = place >= len(EXAMPLES) - LARGE
         for seed in range(1 if is_large else 2):
-            yield (
-                " and ".join(names),
-                seed,
-                6 if is_large else each,
-                partial(placed_plan, names, seed),
-            )
-    for seed in range(5000, 5000 + count):
-        yield "random", seed, each, partial(random_plan, seed)
+            most = max(4, each // (10 if is_large else 3))
+            yield " and ".join(names), seed, most, partial(placed_plan, names, seed)
 
 
 def summary(rows: list[Row]) -> Row:

@@ -117,6 +117,8 @@ def _operation_edits(
             yield f"shift-{kind} {at} {other}", (*rest[:other], one, *rest[other:])
             if other > at:
                 yield f"exchange-{kind} {at} {other}", _exchanged(ops, at, other)
+        for operation in _otherwise(one.operation):
+            yield f"other-{kind} {at}", _put(ops, at, Queued(one.queue, operation))
         for operation in _renumbered(one.operation, ops, trace, program):
             new = Queued(one.queue, operation)
             yield f"number-{kind} {at} {operation}", _put(ops, at, new)
@@ -134,6 +136,19 @@ def _operation_edits(
             if buffer.role is not Role.INPUT:
                 extra = Queued(Queue.COMPUTE, Fill(buffer.id, ((0, buffer.bytes),)))
                 yield f"add-fill {buffer.name} {at}", (*ops[:at], extra, *ops[at:])
+
+
+def _otherwise(operation: Operation) -> Iterator[Operation]:
+    """One end of a transfer through a landing, or no longer through one."""
+    match operation:
+        case Send(own):
+            yield Put(own, LandingId(0))
+        case Receive(own):
+            yield AwaitPut(own, LandingId(0))
+        case Put(own, _):
+            yield Send(own)
+        case AwaitPut(own, _):
+            yield Receive(own)
 
 
 def _renumbered(

@@ -53,8 +53,12 @@ def _check_pair(
     shape: TraceShape, source: Op | None, target: Op | None, findings: Findings
 ) -> None:
     """Check that both ends of a transfer name one landing, which is theirs and large enough."""
-    if source is None or target is None:
-        return  # one end of the transfer is the host
+    if source is None or target is None:  # the other end is the host
+        lone = source or target
+        if lone is not None and isinstance(lone.operation, Put | AwaitPut):
+            what = "a transfer from or to the host is put or awaited, and has no landing"
+            findings.add("TSR4017", what, shape.names.op(lone))
+        return
     put, taken = source.operation, target.operation
     if not isinstance(put, Put) and not isinstance(taken, AwaitPut):
         return

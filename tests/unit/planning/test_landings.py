@@ -90,6 +90,7 @@ def test_landings_of_their_own_are_proved() -> None:
         ([("landing 0 a b 64", "landing 0 b a 64")], "TSR4001", "credits landing 0"),
         ([("take 1 0; credit 0", "take 1 0; credit 1")], "TSR4017", "landing 0"),
         ([("put 1 0", "send 1")], "TSR4017", "put and awaited at one end"),
+        ([("send 2", "put 2 7")], "TSR4017", "put or awaited, and has no landing"),
         ([("landing 1 a b 64", "landing 0 a b 64")], "TSR4001", "is there twice"),
         ([("landing 1 a b 64", "landing 1 a c 64")], "TSR4001", "from `a` to `c`"),
         ([("record 1\na out: await 0; put 0 0; await 1;", "record 1\na out: put 0 0;")], "", ""),
