@@ -24,6 +24,9 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Place,
+    Queue,
+    Receive,
+    Send,
 )
 from tessera.ir.program import program as ir
 from tests.helpers.served import graph_of
@@ -168,3 +171,46 @@ class States:
                 for start, put, size in portion.spans:
                     given = source.copies[transfer.source, portion.state][start : start + size]
                     self.copies[transfer.target, portion.state][put : put + size] = given
+
+    def run(self, made: HandOver, source: States, rng: random.Random) -> str:
+        """Do the programs in a random order; what goes wrong, or nothing."""
+        rows = [list(program.on(queue)) for program in made.programs for queue in Queue]
+        transfers = {transfer.id: transfer for transfer in made.transfers}
+        sent, begun = dict[int, list[tuple[str, int, Bytes]]](), set[int]()
+        is_buffered = rng.random() < 0.5
+        while rows := [row for row in rows if row]:
+            for row in rng.sample(rows, len(rows)):
+                operation = row[0]
+                assert isinstance(operation, Send | Receive)
+                number = operation.transfer
+                transfer = transfers[number]
+                if isinstance(operation, Receive):
+                    is_new = number not in begun
+                    begun.add(number)
+                    if number in sent:
+                        for state, put, given in rng.sample(sent[number], len(sent[number])):
+                            copy = self.copies.get((transfer.target, state))
+                            if copy is None or not 0 <= put <= put + len(given) <= len(copy):
+                                return "outside"
+                            copy[put : put + len(given)] = given
+                        del row[0]
+                    elif not is_new:
+                        continue
+                    break
+                if number not in sent:
+                    sent[number] = []
+                    for portion in transfer.portions:
+                        copy = source.copies.get((transfer.source, portion.state))
+                        for start, put, size in portion.spans:
+                            if copy is None or not 0 <= start <= start + size <= len(copy):
+                                return "outside"
+                            given = copy[start : start + size].copy()
+                            sent[number].append((portion.state, put, given))
+                elif not (is_buffered or number in begun):
+                    continue
+                if is_buffered or number in begun:
+                    del row[0]
+                break
+            else:
+                return "it hangs"
+        return ""

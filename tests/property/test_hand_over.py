@@ -12,7 +12,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, RowPlace, StatePortion
-from tessera.ir.plan.launch_program import DeviceProgram, Queue, Queued, Receive, Send
+from tessera.ir.plan.launch_program import DeviceProgram, Queue, Queued, Receive, Send, TransferId
 from tessera.ir.program import program as ir
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
@@ -92,6 +92,51 @@ class Case:
                     count = min(max(own.tokens - number * AXIS, 0), AXIS) * WIDTH
                 yield here, there, count
 
+    def states(self, seed: int) -> tuple[States, States]:
+        """Random bytes in the states of both replicas."""
+        source, target = (
+            States.random(own, self.programs, 9 * seed + number)
+            for number, own in enumerate(self.replicas)
+        )
+        return source, target
+
+    def wanted(
+        self, source: States, target: States
+    ) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+        """What the copies of the target hold afterwards, and which of their bytes matter: those of
+        other rows, and those that a step may read."""
+        held = held_states(self.replicas[0], self.programs)
+        there_held = held_states(self.replicas[1], self.programs)
+        reads = self.read_in_rows((0, 1))
+        found = {}
+        for (device, name), copy in target.copies.items():
+            now = intervals.pairs(there_held[name].current[device])
+            current = {at for start, end in now for at in range(start, end)}
+            wanted, matters = copy.copy(), np.ones(len(copy), dtype=bool)
+            for here, there, count in self.ends():
+                matters[there * ROW : there * ROW + ROW] = False
+                for at in reads.get(name, set()) & set(range(count)) if name in held else ():
+                    if there * ROW + at in current:
+                        byte = _home_byte(source, held[name].current, name, here * ROW + at)
+                        wanted[there * ROW + at] = byte
+                        matters[there * ROW + at] = True
+            found[device, name] = (wanted, matters)
+        return found
+
+    def differs(self, made: HandOver, seed: int, orders: int) -> str:
+        """What goes wrong in some order of the operations, or nothing."""
+        source, target = self.states(seed)
+        wanted = self.wanted(source, target)
+        for order in range(orders):
+            after = States({key: copy.copy() for key, copy in target.copies.items()})
+            problem = after.run(made, source, random.Random(order))
+            if problem:
+                return problem
+            for key, (bytes_of, matters) in wanted.items():
+                if (after.copies[key] != bytes_of)[matters].any():
+                    return f"other bytes of {key}"
+        return ""
+
 
 SEEDS = 60
 
@@ -106,25 +151,11 @@ def test_every_live_byte_arrives_and_no_other(first: int) -> None:
             continue
         assert case.check(made) == []
         seen += bool(made.transfers)
-        source, target = (
-            States.random(own, case.programs, 9 * seed + number)
-            for number, own in enumerate(case.replicas)
-        )
-        before = {key: copy.copy() for key, copy in target.copies.items()}
+        source, target = case.states(seed)
+        wanted = case.wanted(source, target)
         target.take(made, source)
-        held = held_states(case.replicas[0], case.programs)
-        reads = case.read_in_rows((0, 1))
         for (device, name), copy in target.copies.items():
-            now = held_states(case.replicas[1], case.programs)[name].current[device]
-            current = {at for start, end in intervals.pairs(now) for at in range(start, end)}
-            wanted = before[device, name].copy()
-            for here, there, count in case.ends() if name in held else ():
-                for at in reads.get(name, set()) & set(range(count)):
-                    if there * ROW + at in current:
-                        wanted[there * ROW + at] = _home_byte(
-                            source, held[name].current, name, here * ROW + at
-                        )
-            np.testing.assert_array_equal(copy, wanted, f"{seed} {device} {name}")
+            np.testing.assert_array_equal(copy, wanted[device, name][0], f"{seed} {device} {name}")
     assert seen > 5
 
 
@@ -150,6 +181,64 @@ def test_mutants_are_refused() -> None:
         refused += 1
     assert refused > SEEDS
     assert len(kinds) == 9
+
+
+def test_mutants_that_give_other_bytes_in_some_order_are_refused() -> None:
+    different = accepted = 0
+    for seed in range(SEEDS // 2):
+        rng = random.Random(2000 + seed)
+        case = Case(seed)
+        made = case.try_to_make()
+        if made is None or not made.transfers:
+            continue
+        assert case.differs(made, seed, 10) == ""
+        for _ in range(3):
+            kind, mutant = _mutant(rng, made)
+            found = _differs(case, mutant, seed)
+            different += bool(found)
+            assert not found or case.check(mutant), (seed, kind, found)
+            same = _the_same(rng, made)
+            assert case.check(same) == [], seed
+            assert case.differs(same, seed, 10) == "", seed
+            accepted += 1
+    assert different > SEEDS // 2
+    assert accepted > SEEDS // 2
+
+
+def _differs(case: Case, mutant: HandOver, seed: int) -> str:
+    try:
+        return case.differs(mutant, seed, 50)
+    except KeyError:
+        return "a transfer that is not there"
+
+
+def _the_same(rng: random.Random, made: HandOver) -> HandOver:
+    """Records in another order, other numbers, the same bytes in other spans."""
+    numbers = {t.id: TransferId(2 * t.id + 1) for t in made.transfers}
+    transfers = []
+    for transfer in made.transfers:
+        portions = []
+        for portion in transfer.portions:
+            spans = []
+            for start, put, size in portion.spans:
+                cut = rng.randrange(size) if rng.random() < 0.5 else 0
+                spans += [(start, put, cut)] if cut else []
+                spans.append((start + cut, put + cut, size - cut))
+            portions.append(StatePortion(portion.state, tuple(rng.sample(spans, len(spans)))))
+        transfers.append(replace(transfer, id=numbers[transfer.id], portions=tuple(portions)))
+    programs = []
+    for program in made.programs:
+        operations = tuple(
+            Queued(q.queue, type(q.operation)(numbers[q.operation.transfer]))
+            for q in program.operations
+            if isinstance(q.operation, Send | Receive)
+        )
+        programs.append(replace(program, operations=operations))
+    return replace(
+        made,
+        transfers=tuple(rng.sample(transfers, len(transfers))),
+        programs=tuple(rng.sample(programs, len(programs))),
+    )
 
 
 def _mutant(rng: random.Random, made: HandOver) -> tuple[str, HandOver]:
