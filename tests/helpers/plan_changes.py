@@ -14,17 +14,17 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from tessera.driver.load import load
-from tessera.ir.plan.launch_program import (
-    LoweredReplica,
-)
+from tessera.ir.graph.region import Interval
+from tessera.ir.plan.launch_program import LoweredReplica
 from tessera.ir.plan.plan import Plan
 from tessera.ir.plan.verify_plan import verify_plan
+from tessera.ir.program.program import Role
 from tessera.passes.checker.check_plan import check_replica
 from tessera.planning.lower.lower_plan import lower_replica
 from tests.helpers.corpus import ROOT
 from tests.helpers.divided_plans import divided_steps, launch, program_of
 from tests.helpers.plan_aims import AIMED
-from tests.helpers.plan_cases import Case, random_case, with_twins
+from tests.helpers.plan_cases import Case, Effect, build, random_case, with_twins
 from tests.helpers.plan_compounds import compound
 from tests.helpers.plan_edits import edits
 from tests.helpers.plan_files import plan_of, replica_of
@@ -54,10 +54,18 @@ class Tally:
         )
 
 
-def random_plan(seed: int) -> tuple[Case, LoweredReplica]:
-    """A plan of random steps on up to three devices and hosts, with tables, parts of buffers or
-    twins in some."""
-    case = random_case(seed, most_steps=6, tables=seed % 3 == 0, wide=seed % 4 == 1)
+def random_plan(
+    seed: int, *, most_steps: int = 6, most_devices: int = 3
+) -> tuple[Case, LoweredReplica]:
+    """A plan of random steps on some devices and up to three hosts, with tables, parts of buffers
+    or twins in some."""
+    case = random_case(
+        seed,
+        most_steps=most_steps,
+        most_devices=most_devices,
+        tables=seed % 3 == 0,
+        wide=seed % 4 == 1,
+    )
     if seed % 5 == 0:
         case = with_twins(case, seed)
     rng = random.Random(seed)
@@ -71,6 +79,32 @@ def random_plan(seed: int) -> tuple[Case, LoweredReplica]:
         roomy=[device for device in devices if rng.random() < 0.3],
         hosts={device: str(at % (1 + seed % 3)) for at, device in enumerate(devices)},
     )
+    return case, replica
+
+
+def crowded_plan(seed: int) -> tuple[Case, LoweredReplica]:
+    """A plan of a chain of steps over temps of many sizes, which share little memory."""
+    rng = random.Random(seed)
+    sizes = {f"t{n}": rng.choice([0, 64, 256, 300, 700, 1300, 2000]) for n in range(12)}
+    buffers = [("i", 600, Role.INPUT), ("o", 600, Role.OUTPUT)]
+    buffers += [(name, size, Role.TEMP) for name, size in sizes.items()]
+    made: list[tuple[str, int]] = [("i", 600)]
+    steps: list[list[Effect]] = []
+    for name, size in (*rng.sample(sorted(sizes.items()), len(sizes)), ("o", 600)):
+        if size:
+            read = [("read", *rng.choice(made[-4:])) for _ in range(rng.randint(1, 2))]
+            first = rng.choice([0, 0, size // 2])
+            step: list[Effect] = [(other, how, Interval(0, end)) for how, other, end in read]
+            steps.append([*step, (name, "must", Interval(first, size))])
+            if first == 0:
+                made.append((name, size))
+        elif rng.random() < 0.5:
+            steps.append([(name, "must", Interval(0, 0)), ("o", "must", Interval(0, 64))])
+    program, graph = build(buffers, steps)
+    placement = tuple(rng.choice("aab" if seed % 2 else "abc") for _ in steps)
+    case = Case((program,), (graph,), (placement,))
+    hosts = {device: str(n % (1 + seed % 3)) for n, device in enumerate("abc")}
+    replica = lower_replica((program,), (graph,), (placement,), slots=2, lanes=1, hosts=hosts)
     return case, replica
 
 

@@ -22,6 +22,8 @@ from tessera.planning.lower.hand_over import Current, HandOverMaker, held_states
 from tessera.simulation.hand_over import hand_over_ns
 from tessera.simulation.hardware import Hardware, Path
 from tests.helpers.hand_overs import AXIS, ROWS, WIDTH, States, moved_sequences, programs, replica
+from tests.helpers.served import graph_of
+from tests.helpers.traces import trace
 
 ROW = AXIS * WIDTH
 
@@ -164,6 +166,23 @@ def _home_byte(source: States, current: Current, name: str, at: int) -> int:
         if any(start <= at < end for start, end in intervals.pairs(ranges)):
             return int(source.copies[device, name][at])
     raise AssertionError("a byte is nowhere")
+
+
+def test_a_part_of_a_row_travels_whatever_rows_of_other_states_are() -> None:
+    buffers = """
+    buffer x bytes=64 role=output
+    buffer j bytes=64 role=state dtype=u8 shape=4x2x8
+    buffer k bytes=96 role=state dtype=u8 shape=4x4x6
+    """
+    program = trace(buffers, "", "memcpy x j+16 bytes=4\nmemcpy x k+24 bytes=5")
+    case = Case(0)
+    case.programs, case.graphs = (program,), (graph_of(program),)
+    rng = random.Random(1)
+    case.replicas = [replica(rng, device, (0,), case.programs) for device in "ab"]
+    case.moved, case.axis = (MovedSequence(RowPlace(1), RowPlace(2)),), 0
+    made = case.make()
+    assert case.check(made) == []
+    assert made.size == 4 + 5
 
 
 def test_mutants_are_refused() -> None:

@@ -226,3 +226,40 @@ def test_a_part_with_the_kernel_of_another_is_refused() -> None:
     ]
     for steps in others:
         assert check_part_kernels(DIVIDED, replace(MADE, steps=steps))
+
+
+def test_parts_that_cut_a_cluster_are_refused() -> None:
+    """`%clusterid` of such a part is no number that is added: half of a cluster runs elsewhere."""
+    program = program_of_reads((8, 2, 2))
+    (launch,) = program.launches()
+    steps = (part(launch, 0, 0, 3), replace(part(launch, 0, 3, 8), id=ir.LaunchId(1)))
+    text = TEXT.replace(
+        "%tessera_ctaid.x, %tessera_ctaid.x, 2;", "%tessera_ctaid.x, %tessera_ctaid.x, 3;"
+    )
+    assert text != TEXT
+    text = text.replace("k__x2of8", "k__x3of8")
+    (module,) = MADE.modules
+    variant = replace(module.variants[0], text=text, ptx=parse_module(text, "other.ptx"))
+    launches = zip(MADE.launches(), steps, strict=True)
+    made = replace(
+        MADE,
+        modules=(replace(module, variants=(variant,)),),
+        steps=tuple(
+            replace(one, kernel=one.kernel.replace("x2of8", "x3of8"), grid=step.grid)
+            for one, step in launches
+        ),
+    )
+    assert check_part_kernels(replace(program, steps=steps), made)
+
+
+def test_functions_that_call_themselves_are_compared_once() -> None:
+    again = "mov.u32 %up, %ctaid.x; @%no call (%up), number, (); ret; }"
+    text = READS.replace("mov.u32 %up, %ctaid.x; ret; }", f".reg .pred %no; {again}")
+    assert text != READS
+    kernel = Kernel(text=text, grid=(8, 2, 2), block=(1, 1, 1), scalars=(0, 0), offset=0)
+    program = program_of(kernel)
+    (launch,) = program.launches()
+    divided = replace(
+        program, steps=(part(launch, 0, 0, 2), replace(part(launch, 0, 2, 8), id=ir.LaunchId(1)))
+    )
+    assert check_part_kernels(divided, with_part_kernels(divided)) == ()

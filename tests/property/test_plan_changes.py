@@ -11,7 +11,9 @@ from collections import Counter
 
 import pytest
 
-from tests.helpers.plan_changes import Tally, judge, random_plan
+from tessera.passes.checker.check_plan import check_replica
+from tests.helpers.plan_changes import Tally, crowded_plan, judge, random_plan
+from tests.helpers.share import share
 from tests.property.test_check_real_plans import lowered
 
 
@@ -23,7 +25,7 @@ def check(tally: Tally) -> None:
 @pytest.mark.parametrize("seed", [3, 5, 7, 31, 60])
 def test_changes_of_random_plans(seed: int) -> None:
     tally = Tally()
-    judge(str(seed), *random_plan(seed), seed, 20, tally, run_refused=False)
+    judge(str(seed), *random_plan(seed), seed, 15, tally, run_refused=False)
     check(tally)
 
 
@@ -37,12 +39,25 @@ def test_changes_of_plans_of_kernels(name: str, most: int) -> None:
 def test_most_changes_give_another_result_and_are_refused() -> None:
     tally = Tally()
     for seed in (11, 21):
-        judge(str(seed), *random_plan(seed), seed, 20, tally, run_refused=True)
+        judge(str(seed), *random_plan(seed), seed, 15, tally, run_refused=True)
     check(tally)
     counts = Counter[str]()
     for (_, what), count in tally.changes.items():
         counts[what] += count
     assert counts["refused"] >= counts["different"] > 0.3 * (counts["refused"] + counts["accepted"])
+
+
+def test_what_lowering_makes_of_crowded_memory_is_proved() -> None:
+    """Many buffers of many sizes take each other's place, on queues that transfers share."""
+    for seed in share(range(100)):
+        case, replica = crowded_plan(seed)
+        assert check_replica(replica, case.programs, case.graphs, case.placements) == (), seed
+
+
+def test_what_lowering_makes_of_more_steps_is_proved() -> None:
+    for seed in share(range(100)):
+        case, replica = random_plan(seed, most_steps=4 + seed % 7, most_devices=2 + seed % 3)
+        assert check_replica(replica, case.programs, case.graphs, case.placements) == (), seed
 
 
 @pytest.mark.slow

@@ -702,6 +702,23 @@ def test_policies_have_one_layout_of_weights(first: str, second: str, expected: 
         assert all(word in said(found) for word in wanted)
 
 
+def test_policies_with_places_of_buffers_that_are_not_there() -> None:
+    """Another stage reports them; the layouts of the rest are compared."""
+    program, _ = build([("w", 64, Role.WEIGHT)], [[("w", "read", ALL)]])
+    whole = lowered([program], "place w a 0\na compute: run 0")
+    (place,) = whole.places
+    replicas = [
+        Replica(share=1.0, slots=1, lanes=1, policy=policy, traces=(), lowered=one)
+        for policy, one in (
+            ("fast", replace(whole, places=(replace(place, buffer=BufferId(1)),))),
+            ("wide", replace(whole, places=(replace(place, trace=1), place))),
+        )
+    ]
+    findings = Findings()
+    check_layouts(replicas, [program], findings)
+    assert findings.count == 0
+
+
 # --- pins and pointers -----------------------------------------------------------------------
 
 

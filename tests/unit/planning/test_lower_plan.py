@@ -38,7 +38,8 @@ from tessera.ir.program.program import (
     Role,
 )
 from tessera.passes.checker.check_plan import check_replica
-from tessera.planning.lower.lower_plan import lower_replica
+from tessera.planning.lower.lower_plan import Lowering, lower_replica
+from tests.helpers.plan_cases import build
 
 ROLES = {
     "i": Role.INPUT,
@@ -431,3 +432,18 @@ def test_false_twins_are_refused() -> None:
     assert codes(one, lower(twins, "AABB"), "AABB") == {"TSR4004"}
     assert "TSR4004" in codes(twins, lower(one, "AABB"), "AABB")
     assert codes(twins, lower(twins, "AAAB"), "AAAB") == {"TSR4002"}
+
+
+def test_bytes_of_the_host_are_those_of_one_device() -> None:
+    """Two devices read the input, so it crosses the wire of the host twice; on one device, once."""
+    all_bytes = Interval(0, 64)
+    program, graph = build(
+        [("x", 64, Role.INPUT), ("y", 64, Role.OUTPUT), ("z", 32, Role.OUTPUT)],
+        [
+            [("x", "read", all_bytes), ("y", "must", all_bytes)],
+            [("x", "read", all_bytes), ("z", "must", Interval(0, 32))],
+        ],
+    )
+    lowering = Lowering([program], [graph])
+    lowering.lower([("a", "b")], slots=1, lanes=1)
+    assert lowering.host_bytes() == ((64, 96),)
