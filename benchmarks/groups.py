@@ -102,7 +102,6 @@ ANALYSIS = (
 PLANNING = (
     Run("planning.planner --many"),
     Run("planning.plan_scale"),
-    Run("planning.check_plan"),
     Run("planning.plan_changes"),
     Run("planning.promises"),
     # Writes `examples/large`; a test compares.

@@ -240,10 +240,12 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
             made=_planner,
         ),
         Figure(
-            what="changes to launch programs that give another result",
-            said="{changes[mutants]:,}, none accepted by the checker",
-            file="check_plan.json",
-            command="python -m benchmarks.planning.check_plan",
+            what="changes to launch programs that still parse, in 50 random orders each",
+            said="{different:,} of {changes_that_parse:,} give another result,"
+            " {accepted_though_different} of these are accepted by the checker;"
+            " {of_these_accepted:,} of {changes_that_change_nothing:,} that change nothing are",
+            file="plan_changes.json",
+            command="python -m benchmarks.planning.plan_changes --plans 120",
         ),
         Figure(
             what="what `tessc plan` prints against a simulation of the file that it wrote",

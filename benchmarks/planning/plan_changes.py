@@ -1,6 +1,7 @@
 """What the judge of plans says of changes that still parse, by kind of change.
 
-    python -m benchmarks.planning.plan_changes [--plans N] [--each M] [--rows FILE] [-o FILE]
+    python -m benchmarks.planning.plan_changes [--plans N] [--each M] [--seconds S]
+        [--rows FILE] [-o FILE]
 
 Plans of random steps on one to three devices and hosts, and of example traces and kernels with
 parts and twins, placed at random. Each change runs in 50 random orders of operations, with requests
@@ -12,6 +13,7 @@ nearly all changes that provably change nothing must be accepted. A row per plan
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -66,6 +68,7 @@ def summary(rows: list[Row]) -> Row:
     tried = total["refused"] + total["accepted"]
     return {
         "plans": len(rows),
+        "plans_of_examples": sum(row["plan"] != "random" for row in rows),
         "orders_of_operations": SCHEDULES,
         "changes_that_parse": tried,
         "changes_that_do_not": total["does not parse"],
@@ -84,11 +87,13 @@ def main() -> None:
     parser = arguments(__doc__, "plan_changes.json")
     parser.add_argument("--plans", type=int, default=300, help="plans of random steps")
     parser.add_argument("--each", type=int, default=30, help="changes of each plan")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no plan after this")
     parser.add_argument("--rows", type=Path, default=ROOT / "out" / "plan_changes.jsonl")
     given = parser.parse_args()
+    begun = time.monotonic()
     known = {(row["plan"], row["seed"]) for row in read_rows(given.rows)}
     for name, seed, most, make in plans(given.plans, given.each):
-        if (name, seed) in known:
+        if (name, seed) in known or time.monotonic() - begun > given.seconds:
             continue
         tally = Tally()
         judge(name, *make(), seed, most, tally, run_refused=True)

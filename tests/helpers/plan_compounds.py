@@ -15,7 +15,6 @@ from dataclasses import replace
 from tessera.ir.plan.launch_program import (
     HOST,
     Await,
-    Bytes,
     DeviceProgram,
     Fill,
     Free,
@@ -33,7 +32,7 @@ from tessera.ir.plan.launch_program import (
     TransferId,
 )
 from tests.helpers.plan_mutants import Mutant
-from tests.helpers.portions import cut, cut_portions, with_portion
+from tests.helpers.portions import cut, cut_portions, merged, with_portion
 
 Row = list[Queued]
 Change = Callable[[random.Random, LoweredTrace], LoweredTrace | None]
@@ -236,22 +235,12 @@ def _moved_bytes(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None
     if portion.size < 2:
         return None
     kept, moved = cut(portion.bytes, rng.randrange(1, portion.size))
-    union = _merged([*other.portions[there].bytes, *moved])
+    union = merged([*other.portions[there].bytes, *moved])
     changed = {
         one.id: with_portion(one, at, Portion(portion.buffer, kept)),
         other.id: with_portion(other, there, Portion(portion.buffer, union)),
     }
     return replace(trace, transfers=tuple(changed.get(t.id, t) for t in trace.transfers))
-
-
-def _merged(found: Sequence[tuple[int, int]]) -> Bytes:
-    made: list[tuple[int, int]] = []
-    for start, end in sorted(found):
-        if made and start <= made[-1][1]:
-            made[-1] = (made[-1][0], max(made[-1][1], end))
-        else:
-            made.append((start, end))
-    return tuple(made)
 
 
 def _other_way(rng: random.Random, trace: LoweredTrace) -> LoweredTrace | None:

@@ -7,7 +7,7 @@ names of devices or which of several twins runs where, so placements come along.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tessera.ir.plan.launch_program import LoweredReplica
 from tests.helpers import plan_harmless_memory as memory
@@ -17,10 +17,10 @@ from tests.helpers.plan_harmless_operations import Changed
 
 
 def harmless(
-    rng: random.Random, case: Case, replica: LoweredReplica
+    rng: random.Random, case: Case, replica: LoweredReplica, kinds: Sequence[str] = ()
 ) -> tuple[str, Case, LoweredReplica] | None:
     """One change and its kind; None if there is none of the kind that was drawn."""
-    kind = rng.choice(list(KINDS))
+    kind = rng.choice(kinds or list(KINDS))
     made = KINDS[kind](rng, case, replica)
     return None if made is None or made == (case, replica) else (kind, *made)
 

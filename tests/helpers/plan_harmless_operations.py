@@ -24,6 +24,7 @@ from tessera.ir.plan.launch_program import (
     LoweredReplica,
     LoweredTrace,
     Operation,
+    Portion,
     Put,
     Queue,
     Queued,
@@ -34,8 +35,9 @@ from tessera.ir.plan.launch_program import (
     Transfer,
     TransferId,
 )
+from tessera.ir.program.program import BufferId
 from tests.helpers.plan_cases import Case
-from tests.helpers.portions import cut_portions
+from tests.helpers.portions import cut_portions, merged
 from tests.helpers.regions import region_intervals
 
 T = TypeVar("T")
@@ -397,18 +399,17 @@ def split_transfers(rng: random.Random, case: Case, replica: LoweredReplica) -> 
 
 
 def joined_transfers(rng: random.Random, case: Case, replica: LoweredReplica) -> Changed | None:
-    """One for two that follow each other at both ends, of other buffers."""
+    """One for two that follow each other at both ends, of other bytes."""
     at = rng.randrange(len(replica.traces))
     trace = replica.traces[at]
-    pairs = [
-        (one, other)
-        for one, other in _followers(replica, at)
-        if not {p.buffer for p in one.portions} & {p.buffer for p in other.portions}
-    ]
+    pairs = [pair for pair in _followers(replica, at) if _others(case, replica, at, *pair)]
     if not pairs:
         return None
     one, other = rng.choice(pairs)
-    both = sorted((*one.portions, *other.portions), key=lambda portion: portion.buffer)
+    ranges: dict[BufferId, list[tuple[int, int]]] = {}
+    for portion in (*one.portions, *other.portions):
+        ranges.setdefault(portion.buffer, []).extend(portion.bytes)
+    both = [Portion(buffer, merged(own)) for buffer, own in sorted(ranges.items())]
     rows = [replace(t, portions=tuple(both)) if t is one else t for t in trace.transfers]
     programs = tuple(
         replace(

@@ -47,3 +47,14 @@ def cut(found: Bytes, at: int) -> tuple[Bytes, Bytes]:
         if middle < end:
             after.append((middle, end))
     return tuple(before), tuple(after)
+
+
+def merged(found: Sequence[tuple[int, int]]) -> Bytes:
+    """Ranges in order, those that touch as one."""
+    made: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(made[-1][1], end))
+        else:
+            made.append((start, end))
+    return tuple(made)

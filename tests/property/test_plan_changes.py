@@ -7,12 +7,15 @@ overlap. `python -m benchmarks.planning.plan_changes` counts more of them by kin
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 
 from tessera.passes.checker.check_plan import check_replica
 from tests.helpers.plan_changes import Tally, crowded_plan, judge, random_plan
+from tests.helpers.plan_harmless import harmless
+from tests.helpers.plan_simulator import differs
 from tests.helpers.share import share
 from tests.property.test_check_real_plans import lowered
 
@@ -45,6 +48,24 @@ def test_most_changes_give_another_result_and_are_refused() -> None:
     for (_, what), count in tally.changes.items():
         counts[what] += count
     assert counts["refused"] >= counts["different"] > 0.3 * (counts["refused"] + counts["accepted"])
+
+
+def test_changes_that_change_nothing_on_top_of_each_other() -> None:
+    """Only then are there transfers to join, and buffers that share no memory but are freed."""
+    few = ("joined transfers", "exchanged transfers", "fewer frees")
+    kinds = (*few, "split transfers", "memory of its own")
+    seen = Counter[str]()
+    for seed in range(8):
+        rng = random.Random(seed)
+        case, replica = crowded_plan(seed)
+        for _ in range(30):
+            made = harmless(rng, case, replica, kinds)
+            if made is not None:
+                kind, case, replica = made
+                seen[kind] += 1
+        assert check_replica(replica, case.programs, case.graphs, case.placements) == (), seed
+        assert differs(replica, case.programs, case.graphs, 10) == "", seed
+    assert all(seen[kind] for kind in few)
 
 
 def test_what_lowering_makes_of_crowded_memory_is_proved() -> None:
