@@ -124,7 +124,12 @@ def runs(text: str) -> bool:
     return bool(is_named and words) or text in ("tessc gpus", "tessc doctor")
 
 
-@pytest.mark.parametrize("text", [text for text in TESSC if runs(text)])
+def marked(text: str) -> Any:
+    """A command as a case: the search for the cheapest fleet takes long."""
+    return pytest.param(text, marks=pytest.mark.slow) if "--demand" in text else text
+
+
+@pytest.mark.parametrize("text", [marked(text) for text in TESSC if runs(text)])
 def test_command_runs(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     _, words = parsed(text)

@@ -21,7 +21,15 @@ pytestmark = pytest.mark.usefixtures("kept_analyses")
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
-NOT_RUN = {"make test", "make check", "make bench", "make slow", "make clean", "make setup"}
+NOT_RUN = {
+    "make demo",
+    "make test",
+    "make check",
+    "make bench",
+    "make slow",
+    "make clean",
+    "make setup",
+}
 
 
 def anchors(text: str) -> set[str]:
@@ -96,6 +104,12 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
         timeout=1800,
         check=False,
     )
+
+
+@pytest.mark.slow  # half a minute; each of its commands has tests of its own
+def test_the_demo() -> None:
+    result = run("make demo")
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(("command", "output"), console_sessions())

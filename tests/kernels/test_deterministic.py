@@ -10,6 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ SETTINGS = {
 }
 
 
+@cache
 def digests() -> str:
     """One line per case."""
     lines = []

@@ -12,7 +12,7 @@ from tessera.driver.analyses import remembering
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.planning.prices.count_work import LaunchCounts
+from tessera.planning.prices.count_work import launch_work
 from tessera.planning.prices.merge_tables import used_buffers
 from tessera.planning.prices.step_bytes import distinct_bytes
 from tessera.planning.prices.work_shapes import found_hint, may_have_hint
@@ -26,7 +26,6 @@ def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> 
     """
     graph = (analyses or remembering(program)).get(Dependences).graph
     nodes = {node.id: node for node in graph.nodes}
-    work = LaunchCounts()
 
     def hinted(step: ir.Step) -> ir.Step:
         if not isinstance(step, ir.Launch) or step.work is not None:
@@ -35,7 +34,7 @@ def with_hints(program: ir.Program, analyses: AnalysisManager | None = None) -> 
         if not may_have_hint(read, written):
             return step
         touched = float(distinct_bytes(graph, nodes[step.id]))
-        counted = work.of(program.modules[step.module].variants[0], step, touched)
+        counted = launch_work(program.modules[step.module].variants[0], step, touched)
         return replace(step, work=found_hint(counted, touched, read, written))
 
     return replace(program, steps=tuple(map(hinted, program.steps)))

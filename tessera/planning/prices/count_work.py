@@ -100,20 +100,31 @@ def count_work(
     )
 
 
-class LaunchCounts:
-    """The work of launches of one program; equal launches are counted once."""
+@dataclass(frozen=True, slots=True)
+class _CountedLaunch:
+    """A launch whose work is asked for, equal to those with the same code, shape and numbers."""
 
-    def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], LaunchWork | None] = {}
+    alike: tuple[object, ...]
+    touched: float
+    module: ptx.Module = field(compare=False)
+    launch: Launch = field(compare=False)
 
-    def of(self, variant: ModuleVariant, launch: Launch, touched: float) -> LaunchWork | None:
-        """The work of a launch of a variant of its module that may touch these bytes."""
-        scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
-        shape = launch.grid, launch.ctas, launch.block, launch.shared_bytes
-        key = int(launch.module), variant.arch, launch.kernel, shape, scalars, touched
-        if key not in self._known:
-            self._known[key] = _reading_all(variant.ptx, launch, touched)
-        return self._known[key]
+
+def launch_work(variant: ModuleVariant, launch: Launch, touched: float) -> LaunchWork | None:
+    """The work of a launch of a variant of its module that may touch these bytes.
+
+    Equal launches are counted once, whichever program they are in.
+    """
+    scalars = tuple(a.bits if isinstance(a, Scalar) else None for a in launch.arguments)
+    shape = launch.grid, launch.ctas, launch.block, launch.cluster, launch.shared_bytes
+    text = variant.text or id(variant.ptx)  # code that was made has no text
+    asked = _CountedLaunch((text, launch.kernel, shape, scalars), touched, variant.ptx, launch)
+    return _kept_work(asked)
+
+
+@lru_cache(maxsize=1024)
+def _kept_work(asked: _CountedLaunch) -> LaunchWork | None:
+    return _reading_all(asked.module, asked.launch, asked.touched)
 
 
 def _reading_all(module: ptx.Module, launch: Launch, touched: float) -> LaunchWork | None:

@@ -58,7 +58,7 @@ from tessera.planning.prices.call_shapes import (
     put_bytes,
     routed_bytes,
 )
-from tessera.planning.prices.count_work import LaunchCounts
+from tessera.planning.prices.count_work import launch_work
 from tessera.planning.prices.device_model import CALIBRATED_ON, launch_ns, resident_ctas
 from tessera.planning.prices.expert_routing import UNIFORM, possible_routings
 from tessera.planning.prices.floors import in_order
@@ -130,12 +130,11 @@ def best_variant(
 
 
 class _Estimator:
-    """One program on one machine; equal launches are counted once. Private and mutable."""
+    """One program on one machine. Private and mutable."""
 
     def __init__(self, program: Program, graph: KernelGraph, machine: Machine) -> None:
         self.program, self.graph, self.machine = program, graph, machine
         self.persistent = sum(b.bytes for b in graph.buffers if b.role in PERSISTENT)
-        self.counted = LaunchCounts()
         self.calls: dict[object, StepCosts] = {}
 
     def step(self, work: Work, node: Node) -> StepCosts:
@@ -218,7 +217,7 @@ class _Estimator:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
             return Barred(Wording(f"no code for {gpu.arch}: the module has {archs}"))
         launch = for_arch(work, variant.arch)
-        counted = self.counted.of(variant, launch, moved.total)
+        counted = launch_work(variant, launch, moved.total)
         if reason := _too_large(launch, counted, node, gpu, sms):
             return Barred(Wording(reason))
         if counted is None:

@@ -17,7 +17,7 @@ from tessera.ir.program.program import Launch, Program
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
-from tessera.planning.prices.count_work import LaunchCounts, count_work, static_shared_bytes
+from tessera.planning.prices.count_work import count_work, launch_work, static_shared_bytes
 from tessera.planning.prices.device_model import Traffic, launch_ns, resident_ctas
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.thread_code import thread_code
@@ -122,8 +122,8 @@ def test_a_loop_whose_length_lies_in_memory_reads_all_that_it_may(turn: str) -> 
         text = text.replace(name, str(value))
     made = parse_trace(text)
     launch, variant = next(made.launches()), made.modules[0].variants[0]
-    few = LaunchCounts().of(variant, launch, 0.0)
-    many = LaunchCounts().of(variant, launch, 100 * 4 * 128.0)
+    few = launch_work(variant, launch, 0.0)
+    many = launch_work(variant, launch, 100 * 4 * 128.0)
     assert few is not None
     assert many is not None
     assert not many.sure

@@ -16,7 +16,7 @@ from tessera.ir.program.program import CtaRange, Launch, LaunchId, LibraryCall, 
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.passes.division.cut_calls import call_axes, part_of_call
-from tessera.planning.prices.count_work import LaunchCounts, count_work
+from tessera.planning.prices.count_work import count_work, launch_work
 from tessera.planning.prices.estimate_costs import estimate_costs
 from tessera.planning.prices.merge_tables import step_shapes
 from tessera.planning.prices.work_shapes import step_shape
@@ -65,9 +65,8 @@ def test_parts_do_the_work_of_their_own_blocks() -> None:
 def test_counts_are_kept_apart_by_range() -> None:
     made = program(1, STRIDE, grid=24)
     whole = next(made.launches())
-    counts = LaunchCounts()
     variant = made.modules[0].variants[0]
-    first, last = (counts.of(variant, part(whole, at, at + 8), 0.0) for at in (0, 16))
+    first, last = (launch_work(variant, part(whole, at, at + 8), 0.0) for at in (0, 16))
     assert first is not None
     assert last is not None
     assert first.instructions > last.instructions

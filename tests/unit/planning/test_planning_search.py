@@ -134,13 +134,13 @@ def test_slots_are_added_for_a_plan_that_only_slots_hold_back(
 
 def test_steps_with_a_state_that_are_pinned_apart(tmp_path: Path) -> None:
     """The cache of a layer is written by one step and read by another, of the next request too."""
-    trace = str(TRACES / "llama_decode.ptx")
-    pins = ["--pin", "#2=a100", "--pin", "#7=l40s"]
+    trace = str(TRACES / "llama_steps_decode.ptx")
+    pins = ["--pin", "#4=a100", "--pin", "#5=l40s"]
     outcome = tessc("plan", trace, "--gpus", PAIR, *pins, "-o", str(tmp_path / "x.tsp"))
     assert outcome.code == 3
-    assert "with `#7`" in outcome.err
-    assert "l40s-0: #2 pinned by `#2=a100`" in outcome.err
-    assert "a100-0: #7 pinned by `#7=l40s`" in outcome.err
+    assert "with `#5`" in outcome.err
+    assert "l40s-0: #4 pinned by `#4=a100`" in outcome.err
+    assert "a100-0: #5 pinned by `#5=l40s`" in outcome.err
     assert "share a state from one request to the next" in outcome.err
 
 
@@ -347,8 +347,8 @@ def test_ctrl_c_keeps_the_best_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_what_is_done_is_said_in_order() -> None:
     said: list[str] = []
-    moe = TRACES / "moe.ptx"  # parts of its steps pay
-    plan(moe, PlanOptions(gpus=PAIR), Watch(on_progress=lambda told: said.append(told.stage)))
+    options = PlanOptions(gpus=PAIR, objective="latency")  # parts of its steps pay
+    plan(MLP, options, Watch(on_progress=lambda told: said.append(told.stage)))
     order = ["reading and analysing", "analysing", "working out durations", "searching"]
     order += ["simulating what was found", "dividing steps", "proving the plan"]
     order += ["comparing with other GPUs"]

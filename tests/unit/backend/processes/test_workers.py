@@ -34,7 +34,8 @@ from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, inputs_of, model_of, serve
 from tests.helpers.traces import trace
 
-pytestmark = pytest.mark.usefixtures("fresh_devices")
+# Started as for users; the others are forked, with the same descriptors and signals.
+fresh = pytest.mark.usefixtures("fresh_devices")
 
 
 def two_steps(first: str, second: str, *, slots: int = 2, lanes: int = 2) -> Model:
@@ -71,6 +72,7 @@ def dozing() -> Iterator[tuple[Model, Dispatcher]]:
         yield model, dispatcher
 
 
+@fresh
 @pytest.mark.parametrize("wide", [False, True])
 def test_equal_to_one_device(wide: bool) -> None:
     program = random_program(3, wide=wide)
@@ -213,6 +215,7 @@ def test_a_trap_and_what_had_finished_before() -> None:
         assert all(future.result(0).outputs["y"].tolist() == [0] * 4 for future in good)
 
 
+@fresh
 def test_a_worker_that_is_killed() -> None:
     model = two_steps("doze", "doze")
     with running(model) as (dispatcher, backend):
@@ -360,6 +363,7 @@ def test_a_plan_that_needs_more_memory_than_the_device_has() -> None:
     assert failure.value.exit_code == 6
 
 
+@fresh
 @pytest.mark.parametrize("what", ["shared_memory", "start_process", "Pipe", "host_pipe"])
 def test_processes_that_the_system_refuses(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was started before is gone again."""

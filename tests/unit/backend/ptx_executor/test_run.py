@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -170,48 +167,6 @@ def test_source_of_a_kernel_can_be_read():
         kernel = device.load(parse_module(SAXPY))["saxpy"]
         assert "def block_0(cx" in kernel.program.source
         assert "floats.fma('f32'" in kernel.program.source
-
-
-DIGEST = """
-import hashlib, numpy as np
-from benchmarks.running.cpu import PTX
-from tessera.backend.ptx_executor.device import Device
-from tessera.frontend.ptx.read_ptx import parse_module
-digest = hashlib.sha256()
-x = (np.arange(4000, dtype=np.int64) * 7919 % 1000 / np.float32(37) - 9).astype(np.float32)
-with Device() as device:
-    out, given = device.array(np.zeros_like(x)), device.array(x)
-    softmax = device.load(parse_module((PTX / "rows.ptx").read_text()))["softmax"]
-    softmax.launch(4, 96, [out, given, np.int32(1000)])
-    digest.update(out.numpy().tobytes())
-    half = device.array((np.arange(64 * 64) * 31 % 257 + 15000).astype(np.uint16))
-    product = device.array(np.zeros((64, 64), np.uint16))
-    file = (PTX / "triton_matmul_bf16_80.ptx").read_text()
-    args = [product, half, half, *[np.int32(64)] * 3, 0, 0]
-    device.load(parse_module(file))["matmul"].launch((1, 1), 128, args, shared=16384)
-    digest.update(product.numpy().tobytes())
-print(digest.hexdigest())
-"""
-
-
-def digest_with(**environment: str) -> str:
-    made = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DIGEST],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return made.stdout.strip()
-
-
-def test_same_bytes_without_cpu_features_and_with_another_blas():
-    plain = digest_with()
-    features = "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR AVX2 FMA3"
-    limited = digest_with(NPY_DISABLE_CPU_FEATURES=features, OPENBLAS_CORETYPE="Nehalem")
-    assert len(plain) == 64
-    assert plain == limited
 
 
 def test_sparse_product():
