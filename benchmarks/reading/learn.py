@@ -1,72 +1,71 @@
 """Find few rules that say what ptxas refuses, and where it takes the rest.
 
-In: measured instructions, by their features. Out: lines in the notation of
-`tessera.ir.opcodes.rules`. A rule is a set of literals with the union of where the measured
-instructions that have them are taken; so no rule refuses what was measured as taken. Rules of few
-literals come first, and among these the rule that explains the most; a rule is kept if it refuses
-something that the rules before it do not.
+In: measured instructions of one name, by their features. Out: rules: literals in the notation of
+`tessera.ir.opcodes.rules`, and columns. A rule is a set of literals with the union of where the
+measured instructions that have them are taken, or of the constants that these take; so no rule
+refuses what was measured as taken. Rules of few literals come first, and among these the rule that
+explains the most; a rule is kept if it refuses something that the rules before it do not.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.reading.measure import Span, spell
-from tessera.ir.opcodes.rules import targets_of
-from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version
-
-PAIRS = [(t, v) for t, since in TARGETS.items() for v in VERSIONS if v >= since]
-_BIT = {pair: 1 << place for place, pair in enumerate(PAIRS)}
-_WIDTH = 100
-Literals = frozenset[str]
+from benchmarks.reading.regions import Literals
 
 
-def region_of(spans: Mapping[str, Span]) -> int:
-    """The pairs of target and version in the spans of each target, as a set of bits."""
-    region = 0
-    for target, (first, last) in spans.items():
-        for version in VERSIONS:
-            if first <= version <= last:
-                region |= _BIT.get((target, version), 0)
-    return region
+def where_rules(
+    regions: Mapping[Literals, int], allowed: Mapping[Literals, int]
+) -> Iterator[tuple[Literals, int, int]]:
+    """Rules that narrow what is allowed down to the regions where instructions are taken.
 
-
-def where_rules(head: str, regions: Mapping[Literals, int], everywhere: int) -> Iterator[str]:
-    """Where the instructions of one first word are taken."""
+    Each with its region, and with what was allowed before it to the instructions it holds for.
+    """
     rows = list(regions)
     places = _places_of(rows)
     of_region = _grouped(regions[row] for row in rows)
-    predicted = [everywhere] * len(rows)
-    base = everywhere
+    predicted = [allowed[row] for row in rows]
     for candidates, support in _WHERE:
-        while True:
-            best, most, region = None, 0, 0
-            wrong = [
-                row for row, value in zip(rows, predicted, strict=True) if value != regions[row]
-            ]
-            of_predicted = _grouped(predicted)
-            for literals in {c for row in wrong for c in candidates(row, places)}:
-                having = _having(literals, places, len(rows))
-                if having.bit_count() < support:
-                    continue
+        wrong = [row for row, value in zip(rows, predicted, strict=True) if value & ~regions[row]]
+        of_predicted = _grouped(predicted)
+        found: dict[Literals, tuple[int, int]] = {}
+        queue = []
+        for literals in {c for row in wrong for c in candidates(row, places)}:
+            having = _having(literals, places, len(rows))
+            if having.bit_count() >= support:
                 union = 0
                 for value, members in of_region.items():
                     union |= value if members & having else 0
-                gain = sum(
-                    (value & ~union).bit_count() * (members & having).bit_count()
-                    for value, members in of_predicted.items()
-                    if value & ~union
-                )
-                if (gain, sorted(literals)) > (most, sorted(best or ())) and gain:
-                    best, most, region = literals, gain, union
-            if best is None:
-                break
-            for place in _bits(_having(best, places, len(rows))):
-                predicted[place] &= region
-            yield _line(head, best, region, base)
-            base = base if best else region
+                gain = _gain(of_predicted, having, union)
+                if gain:
+                    found[literals] = having, union
+                    queue.append((-gain, sorted(literals)))
+        heapq.heapify(queue)
+        while queue:
+            said, words = heapq.heappop(queue)
+            having, union = found[frozenset(words)]
+            gain = _gain(of_predicted, having, union)
+            if gain and gain == -said:
+                before = 0
+                for place in _bits(having):
+                    before |= predicted[place]
+                    predicted[place] &= union
+                of_predicted = _grouped(predicted)
+                yield frozenset(words), union, before
+            elif gain:  # rules before it narrow some of its rows
+                heapq.heappush(queue, (-gain, words))
+
+
+def _gain(predicted: Mapping[int, int], having: int, union: int) -> int:
+    """How many pairs of some rows a rule takes away."""
+    return sum(
+        (value & ~union).bit_count() * (members & having).bit_count()
+        for value, members in predicted.items()
+        if value & ~union and members & having
+    )
 
 
 def _grouped(values: Iterable[int]) -> dict[int, int]:
@@ -77,25 +76,28 @@ def _grouped(values: Iterable[int]) -> dict[int, int]:
     return groups
 
 
-def never_rules(head: str, taken: Sequence[Literals], refused: Sequence[Literals]) -> Iterator[str]:
-    """What is taken nowhere, among instructions of one first word."""
-    good = _places_of(taken)
-    bad = _places_of(refused)
+def never_rules(taken: Sequence[Literals], refused: Sequence[Literals]) -> Iterator[Literals]:
+    """What is taken nowhere, among instructions of one name."""
+    good, bad = _places_of(taken), _places_of(refused)
     left = (1 << len(refused)) - 1
     for candidates, support in _NEVER:
-        while True:
-            best, most = None, support - 1
-            for literals in {c for place in _bits(left) for c in candidates(refused[place], good)}:
-                closed = _closed(literals, good, len(taken))
-                if closed is None:
-                    continue
-                count = (_having(closed, bad, len(refused)) & left).bit_count()
-                if count > most and not _having(closed, good, len(taken)):
-                    best, most = closed, count
-            if best is None:
-                break
-            left &= ~_having(best, bad, len(refused))
-            yield _line(head, best, 0, 0)
+        covers: dict[Literals, int] = {}
+        for literals in {c for place in _bits(left) for c in candidates(refused[place], good)}:
+            filled = _filled(literals, good, bad, (len(taken), len(refused)))
+            if filled is None or _is_thin(filled, good, len(taken)):
+                continue
+            if not _having(filled, good, len(taken)):
+                covers[filled] = _having(filled, bad, len(refused))
+        queue = [(-having.bit_count(), sorted(literals)) for literals, having in covers.items()]
+        heapq.heapify(queue)
+        while queue and -queue[0][0] >= support:
+            count, words = heapq.heappop(queue)
+            having = covers[frozenset(words)] & left
+            if having.bit_count() == -count:
+                left &= ~having
+                yield frozenset(words)
+            else:  # rules before it refuse some of its rows
+                heapq.heappush(queue, (-having.bit_count(), words))
 
 
 def _places_of(rows: Sequence[Literals]) -> dict[str, int]:
@@ -112,36 +114,48 @@ def _places_of(rows: Sequence[Literals]) -> dict[str, int]:
 def _having(literals: Literals, places: Mapping[str, int], count: int) -> int:
     rows = (1 << count) - 1
     for literal in literals:
-        what, closed, classes = literal.partition("!")
         absent = literal[0] == "-"
+        what, one_of, classes = literal[absent:].partition("=")
         has = places.get(literal[absent:], 0)
-        if closed:
-            sign = "" if what == "#" else "="
-            has = places.get(f"{what}{sign}", 0)
-            for word in classes.split("/"):
-                has &= ~places.get(f"{what}{sign}{word}", 0)
+        for word in classes.split("/") if one_of else ():
+            has |= places.get(f"#{word}" if what == "#" else f"{what}={word}", 0)
         rows &= ~has if absent else has
     return rows
 
 
-def _closed(literals: Literals, good: Mapping[str, int], count: int) -> Literals | None:
-    """The literals, with `1!` and `#!` closed: any class or number that was not measured as taken.
+def holds(literals: Literals, row: Literals) -> bool:
+    """Whether a row of features has all literals."""
+    return bool(_having(literals, _places_of([row]), 1))
 
-    None if too few instructions that have the literals were measured as taken.
+
+def _filled(
+    literals: Literals, good: Mapping[str, int], bad: Mapping[str, int], counts: tuple[int, int]
+) -> Literals | None:
+    """The literals, with `1!` and `#!` filled in: classes or numbers that only refused rows have.
+
+    None if there are none, or if too few rows show what is taken.
     """
     open_one = next((literal for literal in literals if literal[-1] == "!"), None)
     if open_one is None:
         return literals
-    rows = _having(literals - {open_one}, good, count)
+    others = literals - {open_one}
+    taken, refused = _having(others, good, counts[0]), _having(others, bad, counts[1])
     prefix = open_one[:-1] if open_one[0] == "#" else open_one[:-1] + "="
-    classes = {
-        feature.removeprefix(prefix): members & rows
-        for feature, members in good.items()
-        if feature.startswith(prefix) and feature != prefix and members & rows
-    }
-    if sum(members.bit_count() for members in classes.values()) < _FEWEST:
+    words = [
+        feature.removeprefix(prefix)
+        for feature, members in bad.items()
+        if feature.startswith(prefix) and members & refused and not good.get(feature, 0) & taken
+    ]
+    words = sorted(w for w in words if w and "?" not in w and (w[0] != "%" or w == "%"))
+    if not words or (taken & good.get(prefix, 0)).bit_count() < _FEWEST:
         return None
-    return (literals - {open_one}) | {open_one + "/".join(sorted(classes))}
+    return others | {f"{prefix.rstrip('=')}={'/'.join(words)}"}
+
+
+def _is_thin(literals: Literals, good: Mapping[str, int], count: int) -> bool:
+    """Whether few instructions show that a modifier must not be missing."""
+    plain = frozenset(x for x in literals if x[0] != "-")
+    return plain != literals and _having(plain, good, count).bit_count() < _FEWEST
 
 
 def _bits(rows: int) -> Iterator[int]:
@@ -149,6 +163,9 @@ def _bits(rows: int) -> Iterator[int]:
         low = rows & -rows
         yield low.bit_length() - 1
         rows ^= low
+
+
+# --- candidates ----------------------------------------------------------------------------
 
 
 def _absent(row: Literals, good: Mapping[str, int]) -> list[str]:
@@ -160,16 +177,28 @@ def _is_operand(literal: str) -> bool:
     return literal[0] == "#" or "=" in literal
 
 
+def _modifiers_in(row: Literals) -> list[str]:
+    return [x for x in row if not _is_operand(x)]
+
+
+def _places_in(row: Literals) -> list[str]:
+    return [f"{x.partition('=')[0]}!" for x in row if "=" in x] + ["#!"]
+
+
 def _none(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
     return [frozenset()]
 
 
 def _modifier(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
-    return [frozenset({x}) for x in row if not _is_operand(x)]
+    return [frozenset({x}) for x in _modifiers_in(row)]
 
 
 def _missing(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
     return [frozenset({x}) for x in _absent(row, known)]
+
+
+def _operand(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
+    return [frozenset({x}) for x in row if _is_operand(x) and not x.endswith("?")]
 
 
 def _two(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
@@ -177,124 +206,53 @@ def _two(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
     return map(frozenset, itertools.combinations(judged, 2))
 
 
-def _places_in(row: Literals) -> list[str]:
-    return [f"{x.partition('=')[0]}!" for x in row if "=" in x] + ["#!"]
-
-
-def _closed_place(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
+def _one_place(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
     return [frozenset({x}) for x in _places_in(row)]
 
 
-def _closed_with(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
-    return [frozenset({x, y}) for x in _places_in(row) for y in row if not _is_operand(y)]
+def _place_with(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
+    return [frozenset({x, y}) for x in _places_in(row) for y in _modifiers_in(row)]
 
 
-def _closed_with_two(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
-    pairs = itertools.combinations([y for y in row if not _is_operand(y)], 2)
+def _place_by_count(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
+    count = next(x for x in row if x[0] == "#")
+    return [frozenset({x, count}) for x in _places_in(row)[:-1]]
+
+
+def _place_with_two(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
+    pairs = itertools.combinations(_modifiers_in(row), 2)
     return [frozenset({x, *pair}) for pair in pairs for x in _places_in(row)]
 
 
 def _two_modifiers(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
-    return map(frozenset, itertools.combinations([x for x in row if not _is_operand(x)], 2))
+    return map(frozenset, itertools.combinations(_modifiers_in(row), 2))
 
 
 def _modifier_missing(row: Literals, known: Mapping[str, int]) -> Iterable[Literals]:
     absent = _absent(row, known)
-    return [frozenset({x, y}) for x in row if not _is_operand(x) for y in absent]
+    return [frozenset({x, y}) for x in _modifiers_in(row) for y in absent]
 
 
-_FEWEST = 40
-_WHERE = (
+_Candidates = Callable[[Literals, Mapping[str, int]], Iterable[Literals]]
+_FEWEST = 16
+_WHERE: tuple[tuple[_Candidates, int], ...] = (
     (_none, 1),
     (_modifier, 1),
-    (_missing, 3),
+    (_missing, 4),
+    (_operand, 4),
     (_two_modifiers, 3),
-    (_modifier_missing, 4),
+    (_modifier_missing, 5),
     (_two, 6),
 )
-_NEVER = (
+_NEVER: tuple[tuple[_Candidates, int], ...] = (
+    (_none, 4),
     (_modifier, 2),
-    (_missing, 2),
-    (_closed_place, 2),
+    (_missing, 3),
+    (_one_place, 2),
     (_two_modifiers, 3),
-    (_closed_with, 3),
-    (_modifier_missing, 3),
-    (_closed_with_two, 3),
+    (_place_with, 3),
+    (_modifier_missing, 4),
+    (_place_by_count, 3),
+    (_place_with_two, 4),
 )
 """For each kind of rule its candidates in a row, and how many measured rows must have them."""
-
-
-_TEXT = '''"""What ptxas refuses beyond the forms: measured with ptxas {versions}.
-
-Written by `python -m benchmarks.reading.verdicts learn`; `opcodes.rules` has the notation. A first
-word has rules only if the measured statements cover it densely (`benchmarks.reading.verdicts`).
-"""
-
-RULES = """
-{lines}
-"""
-'''
-
-
-def rules_text(versions: Sequence[str], lines: Sequence[str]) -> str:
-    """The module with the rules."""
-    return _TEXT.format(versions=", ".join(versions), lines="\n".join(lines))
-
-
-# --- writing -------------------------------------------------------------------------------
-
-
-def _line(head: str, literals: Literals, region: int, base: int) -> str:
-    subject = " ".join([head, *sorted(literals, key=lambda x: (x[0] == "-", x))])
-    words = f"{subject} | {' | '.join(_places(region, base))}".split()
-    lines, line = [], words[0]
-    for word in words[1:]:
-        if len(line) + len(word) >= _WIDTH:
-            lines.append(line)
-            line = "   "
-        line += " " + word
-    return "\n".join([*lines, line])
-
-
-def _places(region: int, base: int) -> Iterator[str]:
-    """The columns of a rule, where only the pairs in `base` matter."""
-    spans = {t: s for t in TARGETS if (s := _span(region & base, t)) is not None}
-    least = {t: s[0] for t in TARGETS if (s := _span(base, t)) is not None}
-    ends = {t: s[1] for t in TARGETS if (s := _span(base, t)) is not None}
-    left = set(spans)
-    while left:
-        by_version: dict[tuple[Version, Version | None], set[str]] = defaultdict(set)
-        for target in left:
-            first, last = spans[target]
-            end = None if last == ends[target] else last
-            for version in {spans[other][0] for other in left}:
-                if max(version, least[target]) == first:
-                    by_version[version, end].add(target)
-        (version, end), names = max(
-            by_version.items(), key=lambda item: (len(item[1]), [-x for x in item[0][0]])
-        )
-        until = f"-{spell(end)}" if end else ""
-        yield " ".join([spell(version) + until, *_target_words(names, set(least))])
-        left -= names
-
-
-def _span(region: int, target: str) -> Span | None:
-    taken = [v for v in VERSIONS if v >= TARGETS[target] and region & _BIT[target, v]]
-    return (taken[0], taken[-1]) if taken else None
-
-
-def _target_words(names: set[str], matter: set[str]) -> list[str]:
-    """The fewest words for targets; those that do not matter may be in or out."""
-    if names == matter:
-        return []
-    words: list[str] = []
-    left = set(names)
-    wide = [f"{t}+" for t in TARGETS if t[-1].isdigit()] + [f"{t}+" for t in TARGETS if "f" in t]
-    while left:
-        fitting = [w for w in wide if targets_of(w) & matter <= names and targets_of(w) & left]
-        best = max(fitting, key=lambda w: len(targets_of(w) & left), default=None)
-        if best is None or len(targets_of(best) & left) < 2:
-            return [*words, *sorted(left, key=list(TARGETS).index)]
-        words.append(best)
-        left -= targets_of(best)
-    return words

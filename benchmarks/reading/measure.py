@@ -7,13 +7,18 @@ it at most once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from benchmarks.reading.oracle import Oracle
-from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version
+from tessera.ir.opcodes.targets import TARGETS, VERSIONS, Version, read_version
 
 Span = tuple[Version, Version]
-_REMOVED = "from PTX ISA version"
+_OLD = (("sm_13", "1.5"), ("sm_20", "2.3"), ("sm_60", "6.0"), ("sm_72", "6.1"), ("sm_90a", "8.0"))
+_OLD = (*_OLD, ("sm_100a", "8.6"))
+"""Where it is seen that a later version removes a statement."""
+_NOT_NOW = ("sm_82", "sm_101")
+_NEEDED = re.compile(r"requires PTX ISA \.version (\d+\.\d+)")
 
 
 def spell(version: Version) -> str:
@@ -21,9 +26,13 @@ def spell(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
+MEASURED_TARGETS = [name for name in TARGETS if name.rstrip("af") not in _NOT_NOW]
+"""Targets that ptxas has."""
+
+
 def versions_of(target: str) -> list[Version]:
-    """The versions that a module for a target may have, oldest first."""
-    return [version for version in VERSIONS if version >= TARGETS[target]]
+    """The versions that a kernel with parameters for a target may have, oldest first."""
+    return [version for version in VERSIONS if version >= max(TARGETS[target], (1, 4))]
 
 
 def spans_on(
@@ -44,10 +53,10 @@ def _spans(
 ) -> dict[str, Span]:
     newest = oracle.ask(statements, target, spell(versions[-1])) or {}
     last = {text: versions[-1] for text in statements if newest[text] is None}
-    for text, said in newest.items():
-        if said is not None and _REMOVED in said:
-            major, minor = said.rpartition(_REMOVED)[2].strip().split(".")[:2]
-            last[text] = max((v for v in versions if v < (int(major), int(minor))), default=(0, 0))
+    gone = [text for text in _gone(oracle, statements) if newest[text] is not None]
+    for version in versions[:-1] if gone else ():
+        said = oracle.ask(gone, target, spell(version)) or {}
+        last |= {text: version for text in gone if said[text] is None}
     spans: dict[str, Span] = {}
     for end in sorted(set(last.values())):
         known = [version for version in versions if version <= end]
@@ -57,18 +66,46 @@ def _spans(
     return spans
 
 
+def _gone(oracle: Oracle, statements: Sequence[str]) -> list[str]:
+    """The statements that a version took and a later one does not."""
+    gone: dict[str, None] = {}
+    for target, version in _OLD:
+        old = oracle.ask(statements, target, version) or {}
+        taken = [text for text, said in old.items() if said is None]
+        new = oracle.ask(taken, target, spell(VERSIONS[-1])) or {}
+        gone |= {text: None for text, said in new.items() if said is not None}
+    return list(gone)
+
+
 def _firsts(
     oracle: Oracle, texts: list[str], target: str, versions: list[Version]
 ) -> dict[str, Version]:
-    """The first version that takes each text, by halving; the last of `versions` takes all."""
+    """The first version that takes each text; the last of `versions` takes all.
+
+    ptxas mostly says which version a text needs: that one is asked next, or else the following one.
+    """
     if not texts or not versions:
         return {}
-    if len(versions) == 1:
-        return dict.fromkeys(texts, versions[0])
-    middle = 0 if len(versions) > 20 else (len(versions) - 1) // 2
-    said = oracle.ask(texts, target, spell(versions[middle])) or {}
-    taken = [text for text in texts if said.get(text, "") is None]
-    rest = [text for text in texts if said.get(text, "") is not None]
-    return _firsts(oracle, taken, target, versions[: middle + 1]) | _firsts(
-        oracle, rest, target, versions[middle + 1 :]
-    )
+    firsts = {}
+    least: dict[Version, list[str]] = {versions[0]: texts}
+    while least:
+        version = min(least)
+        asked = least.pop(version)
+        said = oracle.ask(asked, target, spell(version)) or {}
+        for text in asked:
+            if said.get(text, "") is None:
+                firsts[text] = version
+            elif version < versions[-1]:
+                match = _NEEDED.search(said.get(text) or "")
+                needed = read_version(match[1]) if match else version
+                later = [v for v in versions if v > version]
+                following = needed if needed in later else later[0]
+                least.setdefault(following, []).append(text)
+            else:
+                firsts[text] = version
+    # A version before the one that ptxas names may take the text all the same.
+    for version in reversed(versions[1:]):
+        before = versions[versions.index(version) - 1]
+        said = oracle.ask([t for t in texts if firsts[t] == version], target, spell(before)) or {}
+        firsts |= {text: before for text, against in said.items() if against is None}
+    return firsts

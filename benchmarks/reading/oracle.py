@@ -13,7 +13,7 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from benchmarks.reading.statements import in_kernel, module_head
 from tests.helpers.ptxas import ptxas_version, raised
 
 BATCH = 400
-REMEMBERED = 40
+REMEMBERED = 2000
 _COMPLAINT = re.compile(r"input\.ptx, line (\d+); (?:error|fatal)\s*: (.*)")
 """A complaint about our text; others are about code that ptxas puts in place of an instruction."""
 _UNKNOWN_TARGET = re.compile(
@@ -58,6 +58,14 @@ class Oracle:
         if "" in known:
             return None
         return {text: known[text] for text in statements}
+
+    def taken(self) -> Iterator[tuple[str, str, str]]:
+        """Every statement that was ever taken, with its target and version."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            target, _, version = path.stem.rpartition("_")
+            for text, said in map(json.loads, path.read_text().splitlines()):
+                if said is None:
+                    yield text, target, version
 
     def _known(self, name: str) -> dict[str, str | None]:
         """The answers for a target and version; those of a few are kept in memory."""

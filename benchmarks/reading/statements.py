@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
-from tessera.ir.opcodes import OperandRole, arity, families, meaning
+from tessera.ir.opcodes import OperandRole, arity, families, meaning, special_register
 from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
 from tessera.ir.opcodes.operand_types import WIDER, wide_type
-from tessera.ir.opcodes.rules import features_of
+from tessera.ir.opcodes.rules import features_of, rule_name
+from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import VECTOR_COUNTS, is_type, type_bits
 
@@ -109,6 +110,70 @@ def example_statements(folder: Path) -> list[str]:
     return list(dict.fromkeys(renamed))
 
 
+def special_statements() -> list[str]:
+    """A move of every special register, in two types."""
+    moves = []
+    for name, register in SPECIAL_REGISTERS.items():
+        stem = _TYPED.get(register.type) or _STEMS[type_bits(register.type)]
+        kinds = dict.fromkeys((register.type, register.type.replace("u", "b")))
+        for end in [f".{component}" for component in register.components[:2]] or [""]:
+            moves += [f"mov.{kind} {stem}1, {name}{end};" for kind in kinds]
+    return moves
+
+
+_SCOPE = re.compile(r"\.(?:entry|func)\b")
+_DECLARED = re.compile(r"\.reg\s*\.(\w+)\s+([^;]+);")
+_IN_SPACE = re.compile(r"\.(global|shared|const)\b[^;={(]*?\.\w+\s+([\w$.%]+)\s*[\[;={]")
+_STATEMENT = re.compile(
+    r"(?:^|(?<=[;{}]))[ \t]*(?:@!?%?\w+[ \t]+)?([a-z]\w*(?:\.[\w:]+)*(?:\s[^;@]*)?;)", re.MULTILINE
+)
+_WORD = re.compile(r"(?<![\w.$:])[%$A-Za-z_][\w$]*")
+_DIGITS = re.compile(r"\d+")
+_SYMBOLS = {"global": "g", "shared": "s", "const": "k"}
+
+
+def corpus_statements(texts: Iterable[str]) -> list[str]:
+    """The instructions of PTX files over these registers, one for each opcode and its operands."""
+    seen: dict[tuple[str, frozenset[str]], str] = {}
+    for text in texts:
+        symbols = {name: _SYMBOLS[space] for space, name in _IN_SPACE.findall(text)}
+        for body in _SCOPE.split(text):
+            stems = dict(_stems(body))
+            alike: set[tuple[str, str]] = set()
+            for statement in map(" ".join, map(str.split, _STATEMENT.findall(body))):
+                opcode, _, operands = statement.partition(" ")
+                if (opcode, shape := _DIGITS.sub("", operands)) in alike:
+                    continue
+                alike.add((opcode, shape))
+                plain = _renamed(statement, stems, symbols)
+                if plain is not None:
+                    seen.setdefault((opcode_of(plain), features(plain)), plain)
+    return list(seen.values())
+
+
+def _stems(body: str) -> Iterator[tuple[str, str]]:
+    """The names of registers (without `<count>`), with the stem for their type."""
+    for kind, names in _DECLARED.findall(body):
+        stem = _TYPED.get(kind) or (_STEMS.get(type_bits(kind)) if is_type(kind) else None)
+        for name in names.split(",") if stem else ():
+            yield name.partition("<")[0].strip(), stem or ""
+
+
+def _renamed(statement: str, stems: dict[str, str], symbols: dict[str, str]) -> str | None:
+    """The statement with its registers called by their types; None if it names anything else."""
+    opcode = opcode_of(statement)
+    numbers: dict[str, str] = {}
+    for word in dict.fromkeys(_WORD.findall(statement[len(opcode) :])):
+        stem = stems.get(word) or stems.get(word.rstrip("0123456789"))
+        if stem is not None:
+            numbers[word] = f"{stem}{len(numbers) + 1}"
+        elif word in symbols:
+            numbers[word] = symbols[word]
+        elif word != "_" and special_register(word) is None:
+            return None
+    return opcode + _WORD.sub(lambda m: numbers.get(m[0], m[0]), statement[len(opcode) :])
+
+
 _STEMS = {8: "%rs", 16: "%rs", 32: "%r", 64: "%rd", 128: "%rq"}
 _TYPED = {"pred": "%p", "f32": "%f", "f64": "%fd"}
 _ROLES = {
@@ -178,70 +243,6 @@ def _operand(
     return "{" + ", ".join(f"{stem}{10 * index + place}" for place in range(int(count))) + "}"
 
 
-class Neighbours:
-    """Statements that differ from known ones in a modifier or an operand."""
-
-    def __init__(self, statements: Sequence[str]) -> None:
-        self.statements = list(statements)
-        self.mates: dict[tuple[str, str], set[str]] = defaultdict(set)
-        self.words: dict[str, dict[str, None]] = defaultdict(dict)
-        self.fillers: dict[str, dict[str, None]] = defaultdict(dict)
-        around: dict[tuple[str, ...], set[str]] = defaultdict(set)
-        for statement in self.statements:
-            head, *modifiers = opcode_of(statement).split(".")
-            self.words[head] |= dict.fromkeys(modifiers)
-            self.fillers[head] |= dict.fromkeys(split_operands(statement))
-            for place, word in enumerate(modifiers):
-                around[head, *modifiers[:place], "*", *modifiers[place + 1 :]].add(word)
-        for (head, *_), words in around.items():
-            for word in words:
-                self.mates[head, word] |= words
-
-    def draw(self, rng: random.Random, *, operands: bool) -> str:
-        """A statement with one or two changes, in its operands too if `operands` says so."""
-        statement = rng.choice(self.statements)
-        for _ in range(rng.choice((1, 1, 2))):
-            if operands and rng.random() < 0.5:
-                statement = self._other_operand(statement, rng)
-            else:
-                statement = self._other_modifier(statement, rng)
-        return statement
-
-    def _other_modifier(self, statement: str, rng: random.Random) -> str:
-        opcode = opcode_of(statement)
-        head, *modifiers = opcode.split(".")
-        place = rng.randrange(len(modifiers)) if modifiers else 0
-        match rng.randrange(8):
-            case 0:
-                del modifiers[place : place + 1]
-            case 1:
-                modifiers.insert(place, rng.choice(list(self.words[head]) or ["rn"]))
-            case _ if modifiers:
-                modifiers[place] = rng.choice(sorted(self.mates[head, modifiers[place]]) or ["rn"])
-        return ".".join([head, *modifiers]) + statement[len(opcode) :]
-
-    def _other_operand(self, statement: str, rng: random.Random) -> str:
-        operands = split_operands(statement)
-        place = rng.randrange(len(operands)) if operands else 0
-        head = opcode_of(statement).partition(".")[0]
-        other = rng.choice(_OPERANDS if rng.random() < 0.7 else list(self.fillers[head]) or ["1"])
-        match rng.randrange(6):
-            case 0:
-                del operands[place : place + 1]
-            case 1:
-                operands.insert(place, other)
-            case _ if operands:
-                operands[place] = other
-        return f"{opcode_of(statement)} {', '.join(operands)}".strip() + ";"
-
-
-_OPERANDS = (
-    *("%rs9", "%r9", "%rd9", "%f9", "%fd9", "%rq9", "%p9", "0", "1", "16", "77", "-3", "1.5", "_"),
-    *("[%r9]", "[%rd9]", "[s]", "[g+4]", "{%r8, %r9}", "{%r8}", "{%rd8, %rd9}", "{%f6, %f7}"),
-    *("{%rs6, %rs7}", "{%r5, %r6, %r7, %r8}", "[%rd9, {%r8}]", "[%rd9, {%r8, %r9}]", "%tid.x", "g"),
-)
-
-
 def opcode_of(statement: str) -> str:
     """The opcode of a statement, with its modifiers."""
     return re.split(r"[\s;]", statement, maxsplit=1)[0]
@@ -259,14 +260,18 @@ def split_operands(statement: str) -> list[str]:
     return [operand for operand in operands if operand]
 
 
-_KINDS = {"#i": re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)U?"), "#f": re.compile(r"-?\d+\.\d+")}
+_WORDS = {"_": "_", "g": "=global", "s": "=shared", "bar": "=shared", "k": "=const"}
+INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]+|\d+)U?")
+_KINDS = {"#i": INTEGER, "#f": re.compile(r"-?(?:\d+\.\d+|0[fFdD][0-9a-fA-F]+)")}
 
 
 def operand_text_word(text: str) -> str:
     """The word for an operand (`opcodes.operand_types`), from its text."""
-    first, bar, second = text.partition("|")
+    first, bar, second = text.strip().partition("|")
     if bar:
         return f"{operand_text_word(first)}|{operand_text_word(second)}"
+    if not text:
+        return "?"
     if register := _REGISTER.fullmatch(text):
         return _CLASSES[register[1]]
     for word, pattern in _KINDS.items():
@@ -279,10 +284,10 @@ def operand_text_word(text: str) -> str:
             parts = [operand_text_word(part.partition("+")[0]) for part in _parts(text)]
             return f"[{parts[0]}]" if len(parts) == 1 else f"[*{parts[-1]}]"
         case "%":
-            return f"%u32:{text}"
+            return f"%u32:{text.partition('.')[0]}"
         case "!":
             return f"!{operand_text_word(text[1:])}"
-    return "_" if text == "_" else "=global"
+    return _WORDS.get(text.partition("[")[0], "?")
 
 
 def _parts(text: str) -> list[str]:
@@ -292,4 +297,15 @@ def _parts(text: str) -> list[str]:
 def features(statement: str) -> frozenset[str]:
     """The features of a statement that rules may name."""
     words = tuple(map(operand_text_word, split_operands(statement)))
-    return features_of(opcode_of(statement).split(".")[1:], words)
+    return features_of(_opcode(opcode_of(statement)), words)
+
+
+@cache
+def _opcode(text: str) -> ptx.Opcode:
+    name, *modifiers = text.split(".")
+    return ptx.Opcode(name, tuple(modifiers))
+
+
+def name_of(statement: str) -> tuple[str, ...]:
+    """The name whose rules hold for a statement."""
+    return rule_name(_opcode(opcode_of(statement)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.diagnostics import Source
+from tessera.diagnostics import Source, TesseraError
 from tessera.frontend.cache.cache_codec import (
     decode_body,
     decode_record,
@@ -20,6 +21,8 @@ from tessera.ir.ptx.locate import locate_parts
 from tessera.ir.ptx.print_ptx import print_module, print_operand
 from tests.property.ptx_strategies import instructions, modules
 
+VERDICTS = Path(__file__).parents[1] / "data" / "opcodes" / "verdicts.txt"
+RECORDED = [line.split(" ", 3)[3] for line in VERDICTS.read_text().splitlines()[1:]]
 GAPS = [" ", "\n", "\t\t", " /* c */", ' // c ; { "\n', "\r\n", " /**/ /***/", "  \n \n"]
 
 
@@ -40,6 +43,20 @@ def test_the_fast_way_reads_what_the_token_grammar_reads(module: ptx.Module) -> 
     fast, slow = parse(text), parse(text, with_runs=False)
     assert fast == slow
     assert positions(fast) == positions(slow)
+
+
+def outcome(text: str, *, with_runs: bool) -> ptx.Module | list[str]:
+    try:
+        return parse(text, with_runs=with_runs)
+    except TesseraError as failure:
+        return [fault.code for fault in failure.diagnostics]
+
+
+@given(st.lists(st.sampled_from(RECORDED), min_size=1, max_size=20))
+def test_the_fast_way_reads_new_forms_as_the_token_grammar_does(statements: list[str]) -> None:
+    head = ".version 9.4\n.target sm_107a\n.address_size 64\n.entry kernel() {\n"
+    text = head + "\n".join(statements) + "\n}\n"
+    assert outcome(text, with_runs=True) == outcome(text, with_runs=False)
 
 
 @given(modules, st.data())

@@ -30,9 +30,10 @@ from tessera.frontend.ptx.terminals import (
     STRING,
     TERMINALS,
 )
+from tessera.ir.opcodes.rules import READS_VALUES
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline
-from tessera.ir.verify_ptx.names import LABEL, READS_VALUES, TOKEN, kind_token, variable_kind
+from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token, variable_kind
 
 MAX_OUTLINED = 20
 """Bodies nested deeper than this have no outline."""
@@ -75,9 +76,9 @@ _DECLARES = re.compile(rf"[;{{]{BLANK}\.")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
 _INTEGER, _FLOAT = re.compile(INTEGER), re.compile(FLOAT)
-_READS_VALUES = re.compile(
-    rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?(?:{'|'.join(sorted(READS_VALUES))})(?![{NAME_CHARACTERS}])"
-)
+_VALUED = rf"(?:{'|'.join(sorted(READS_VALUES))})(?![{NAME_CHARACTERS}])"
+_READS_VALUES = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?{_VALUED}")
+_HAS_VALUED = re.compile(rf"(?<![{NAME_CHARACTERS}.%]){_VALUED}")
 
 _WELL_FORMED: set[str] = set()  # kept from module to module, as is the next
 _KINDS_OF_NUMBERS: dict[str, str] = {}
@@ -349,7 +350,7 @@ def _without_labels(piece: str, labels: list[str]) -> str:
 
 def _without_values(statements: Mapping[str, int]) -> Counter[str]:
     """Statements with `0` for every number, unless a rule of their opcode depends on it."""
-    kept = set(filter(_READS_VALUES.match, statements)) if READS_VALUES else set()
+    kept = set(filter(_READS_VALUES.match, statements))
     others = [text for text in statements if text not in kept]
     texts = _forget_values(";".join(others)).split(";") if others else []
     canonical = dict(zip(others, texts, strict=True))
@@ -360,7 +361,8 @@ def _without_values(statements: Mapping[str, int]) -> Counter[str]:
 
 
 def _block_without_values(block: str) -> str:
-    return block if READS_VALUES or _DECLARES.search(block) else _forget_values(block)
+    kept = _HAS_VALUED.search(block) or _DECLARES.search(block)
+    return block if kept else _forget_values(block)
 
 
 def _forget_values(text: str) -> str:

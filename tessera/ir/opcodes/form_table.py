@@ -49,6 +49,9 @@ def _load() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 # The lines of each name. A line is read when an opcode needs it: a module has few opcodes.
 _LINES = _load()
+FORM_NAMES = frozenset(_LINES)
+"""The names that have forms."""
+
 _LONGEST = max(map(len, _LINES))
 _NEXT_WORDS: dict[str, set[str]] = defaultdict(set)
 for _name in _LINES:

@@ -248,8 +248,8 @@ def _takes(spec: OpcodeOperand, shape: str) -> bool:
         return spec.shape in {"", "address"}
     if shape == "group of one":  # `(1.5)` may be a constant in parentheses
         return spec.shape in {"", "group"}
-    if spec.shape:
-        return spec.shape == shape
+    if spec.shape:  # ptxas takes mbarriers without brackets
+        return spec.shape == shape or (not shape and spec.role is OperandRole.MBARRIER)
     # A vector of registers is a value too, but never a descriptor: it is the other form of wgmma.
     return shape == "" or (shape == "vector" and spec.role is not OperandRole.DESCRIPTOR)
 

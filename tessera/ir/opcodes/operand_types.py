@@ -98,8 +98,8 @@ def moved_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> bool:
 
 
 def _packed_fits(elements: list[str], wanted: str) -> bool:
-    if len(elements) not in (2, 4) or any(e[0] in "?#(" for e in elements):
-        return len(elements) in (2, 4)
+    if len(elements) not in (1, 2, 4) or any(e[0] in "?#(" for e in elements):
+        return len(elements) in (1, 2, 4)
     kinds = [e for e in elements if e != "_"]
     if not all(kind[0] in "bsuf" and "." not in kind and kind != "pred" for kind in kinds):
         return False

@@ -2,20 +2,22 @@
 
 One line per rule:
 
-    HEAD LITERAL... | VERSIONS TARGETS... | ...
+    NAMES | LITERALS | VERSIONS TARGETS... | ...
 
-A rule holds for an instruction with that first word and all literals:
+A rule holds for an instruction with one of the names and all literals. The name of an instruction
+is the longest name of the tables whose words its opcode has. Literals:
     mod        it has the modifier; `mod*2` it has it at least twice
-    #3         it has three operands
-    #!3/4      it has neither three nor four
-    0=b32      its first operand is of that class (`operand_class`)
-    0!b32/b64  it has a first operand, of another class than these
+    #3         it has three operands; `#=3/4` three or four
+    0=b32      its first operand is of that class (`operand_class`), or that special register
+    0=b32/b64  it is of one of these
     -LITERAL   the literal does not hold
 The columns behind it say where such an instruction is taken. Each is one way: a first version
 (`8.6`), or a first and a last one (`3.0-6.3`), and targets (none: every target). `sm_90+` is every
 target with that number or a higher one, `sm_100f+` the targets with a letter of the same ten, from
-that number on, and a plain name that target alone. Without columns it is taken nowhere. An
-instruction needs all rules that hold for it.
+that number on, and a plain name that target alone. Without columns it is taken nowhere. A column
+like `1:0..15,32` holds for the value of the second operand, if that is an integer constant;
+`0:24..256/8` takes each eighth, and `0:32..` has no end. An instruction needs all rules that hold
+for it.
 """
 
 from __future__ import annotations
@@ -27,14 +29,18 @@ from dataclasses import dataclass
 from functools import cache
 
 from tessera.ir.opcodes.families.measured import RULES
+from tessera.ir.opcodes.form_table import FORM_NAMES
+from tessera.ir.opcodes.lookup import OPCODES
 from tessera.ir.opcodes.targets import NEWEST_VERSION, TARGETS, Version, read_version
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.types import is_type, type_bits
 
 _TARGET = re.compile(r"sm_(\d+)([af]?)(\+?)")
-_CLASSES = frozenset({"pred", "b8", "b16", "b32", "b64", "b128"})
+_CLASSES = frozenset({"pred", "b8", "b16", "b32", "b64", "b128", "f32", "f64"})
 _UNKNOWN = "?"
-_OPERAND = re.compile(r"-?(\d+)[=!]")
+_OPERAND = re.compile(r"-?(\d+)=")
+_VALUES = re.compile(r"(\d+):(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +53,36 @@ class RulePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueRange:
+    """The integer constants that an operand may be."""
+
+    operand: int
+    ranges: tuple[range, ...]
+    written: str
+
+    def holds(self, operands: tuple[ptx.Operand, ...]) -> bool:
+        """Whether the operand is in range, or no integer constant."""
+        if self.operand >= len(operands):
+            return True
+        value = integer_value(operands[self.operand])
+        return value is None or self.takes(value)
+
+    def takes(self, value: int) -> bool:
+        """Whether a constant is in range, or has more than the 32 bits that ptxas keeps."""
+        return value >> 32 not in (0, -1) or any(value in values for values in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredRule:
     """What holds for instructions with some features and without others; `words` as written."""
 
     words: tuple[str, ...]
     required: frozenset[str]
     absent: frozenset[str]
-    closed: tuple[tuple[str, frozenset[str]], ...]
+    choices: tuple[frozenset[str], ...]
     operands: frozenset[str]
     places: tuple[RulePlace, ...]
+    values: ValueRange | None
 
     def lacks(self, version: Version, target: str) -> str | None:
         """What a module lacks for the rule, as text; None if it satisfies it."""
@@ -99,7 +126,8 @@ def targets_of(word: str) -> frozenset[str]:
 def operand_class(word: str) -> str:
     """The class of an operand, from its word (`operand_types`): types of one width are one class.
 
-    `?` stands for operands that no rule may judge.
+    Only floats of 32 and 64 bits are classes of their own: ptxas takes a register without a type of
+    its own (`.b32`) for each of its width. `?` stands for operands that no rule may judge.
     """
     first, bar, second = word.partition("|")
     if bar:
@@ -109,7 +137,7 @@ def operand_class(word: str) -> str:
             return "#i" if word == "#i" else "#f"
         case "[":
             inner = operand_class(word[1:-1].removeprefix("*"))
-            return _UNKNOWN if inner == _UNKNOWN else f"[{'*' * (word[1] == '*')}{inner}]"
+            return _UNKNOWN if _UNKNOWN in inner else f"[{'*' * (word[1] == '*')}{inner}]"
         case "{":
             classes = {operand_class(part) for part in word[1:-1].split(",")}
             if len(classes) != 1 or not classes <= _CLASSES:
@@ -119,19 +147,43 @@ def operand_class(word: str) -> str:
             return "%"
         case "!":
             return operand_class(word[1:])
+    if word == "_":
+        return word
     if not is_type(word) or word == "f16x2":  # ptxas takes such a register for anything
         return _UNKNOWN
-    name = word if word == "pred" else f"b{type_bits(word)}"
+    name = word if word in _CLASSES else f"b{type_bits(word)}"
     return name if name in _CLASSES else _UNKNOWN
 
 
-def features_of(modifiers: Iterable[str], words: tuple[str, ...]) -> frozenset[str]:
+_NAMES: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+for _name in FORM_NAMES | {tuple(name.split(".")) for name in OPCODES}:
+    _NAMES[_name[0]].append(_name)
+
+
+@cache
+def rule_name(opcode: ptx.Opcode) -> tuple[str, ...]:
+    """The longest name of the tables whose words an opcode has, in any order."""
+    words = (opcode.name, *opcode.modifiers)
+    fitting = [name for name in _NAMES.get(opcode.name, ()) if set(words).issuperset(name)]
+    return max(fitting, key=lambda n: (len(n), words[: len(n)] == n, n), default=words[:1])
+
+
+@cache
+def _features_of_opcode(opcode: ptx.Opcode) -> frozenset[str]:
+    """The literals that hold for an opcode, without the words of its name."""
+    words = list(opcode.modifiers)
+    for word in rule_name(opcode)[1:]:
+        words.remove(word)
+    return frozenset(words) | {f"{word}*2" for word in words if words.count(word) > 1}
+
+
+def features_of(opcode: ptx.Opcode, words: tuple[str, ...]) -> frozenset[str]:
     """The literals that hold for an instruction."""
-    features = set()
-    for modifier in modifiers:
-        features.add(f"{modifier}*2" if modifier in features else modifier)
-    features.add(f"#{len(words)}")
-    features |= {f"{index}={operand_class(word)}" for index, word in enumerate(words)}
+    features = {f"#{len(words)}", *_features_of_opcode(opcode)}
+    for index, word in enumerate(words):
+        features.add(f"{index}={operand_class(word)}")
+        if word[0] == "%":
+            features.add(f"{index}={word.partition(':')[2].partition('.')[0]}")
     return frozenset(features)
 
 
@@ -143,63 +195,97 @@ def _read_place(column: str) -> RulePlace:
     return RulePlace(read_version(first), read_version(last) if last else NEWEST_VERSION, targets)
 
 
-def _load() -> dict[str, list[str]]:
-    lines: dict[str, list[str]] = defaultdict(list)
-    for line in re.sub(r"\n +", " ", RULES).splitlines():
-        if line and line[0] != "#":
-            lines[line.split(maxsplit=1)[0]].append(line)
-    return lines
+def _read_values(operand: str, written: str) -> ValueRange:
+    ranges = []
+    for part in written.split(","):
+        bounds, _, step = part.partition("/")
+        low, dots, high = bounds.partition("..")
+        last = int(high) if high else (1 << 32 if dots else int(low))
+        ranges.append(range(int(low), last + 1, int(step or 1)))
+    return ValueRange(int(operand), tuple(ranges), written)
 
 
-_LINES = _load()
-
-
-@cache
-def rules_for(head: str) -> tuple[MeasuredRule, ...]:
-    """The rules of a first word."""
-    return tuple(map(read_rule, _LINES.get(head, ())))
+def _read_choice(word: str) -> frozenset[str]:
+    what, _, classes = word.partition("=")
+    sign = "#" if what == "#" else f"{what}="
+    return frozenset(f"{sign}{name}" for name in classes.split("/"))
 
 
 def read_rule(line: str) -> MeasuredRule:
     """The rule that a line describes."""
-    subject, *columns = (column.strip() for column in line.split("|"))
-    words = tuple(subject.split()[1:])
-    closed = [word.partition("!")[::2] for word in words if "!" in word]
-    plain = [word for word in words if "!" not in word]
+    _, literals, *columns = (column.strip() for column in line.split("|"))
+    words = tuple(literals.split())
+    choices = [_read_choice(word) for word in words if "/" in word or word[:2] == "#="]
+    plain = [word for word in words if "/" not in word and word[:2] != "#="]
+    values = [_read_values(*match.groups()) for c in columns if (match := _VALUES.fullmatch(c))]
     return MeasuredRule(
         words,
         frozenset(word for word in plain if word[0] != "-"),
         frozenset(word[1:] for word in plain if word[0] == "-"),
-        tuple((place, frozenset(classes.split("/"))) for place, classes in closed),
+        tuple(choices),
         frozenset(match[1] for word in words if (match := _OPERAND.match(word))),
-        tuple(map(_read_place, filter(None, columns))),
+        tuple(_read_place(column) for column in columns if column and not values),
+        values[0] if values else None,
     )
 
 
-def _is_other(place: str, known: frozenset[str], words: tuple[str, ...]) -> bool:
-    """Whether an operand, or their number for `#`, is none of the known ones."""
-    if place == "#":
-        return str(len(words)) not in known
-    return int(place) < len(words) and operand_class(words[int(place)]) not in known
+def written_rules(text: str) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The lines of each name, unparsed."""
+    lines: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for line in re.sub(r"\n +", " ", text).splitlines():
+        for name in line.partition("|")[0].split():
+            lines[tuple(name.split("."))].append(line)
+    return {name: tuple(group) for name, group in lines.items()}
 
 
-def unmet_rule(
-    opcode: ptx.Opcode, words: tuple[str, ...], version: Version, target: str
-) -> MeasuredRule | None:
-    """The first rule that an instruction breaks in a module; None if there is none."""
-    rules = rules_for(opcode.name)
-    name = target.replace("compute_", "sm_", 1).replace("sm_101", "sm_110")  # renamed in PTX 9.0
-    if not rules or name not in TARGETS:
-        return None
-    features = features_of(opcode.modifiers, words)
+RULE_LINES = written_rules(RULES)
+_WITH_VALUES = re.compile(r"\| \d+:\S+$")
+READS_VALUES: frozenset[str] = frozenset(
+    name[0] for name, lines in RULE_LINES.items() if any(map(_WITH_VALUES.search, lines))
+)
+"""First words of the opcodes whose verdict depends on the values of constants."""
+
+
+@cache
+def rules_for(name: tuple[str, ...]) -> tuple[MeasuredRule, ...]:
+    """The rules of a name."""
+    return tuple(map(read_rule, RULE_LINES.get(name, ())))
+
+
+def rules_of(opcode: ptx.Opcode, words: tuple[str, ...]) -> Iterable[MeasuredRule]:
+    """The rules that hold for an instruction, by its opcode and the words for its operands."""
+    rules = rules_for(rule_name(opcode))
+    if not rules:
+        return
+    features = features_of(opcode, words)
     unknown = {f.partition("=")[0] for f in features if "=" in f and _UNKNOWN in f}
     for rule in rules:
         if (
             rule.required <= features
             and not rule.absent & features
             and not rule.operands & unknown
-            and all(_is_other(place, known, words) for place, known in rule.closed)
-            and rule.lacks(version, name) is not None
+            and all(choice & features for choice in rule.choices)
         ):
+            yield rule
+
+
+def unmet_rule(
+    opcode: ptx.Opcode,
+    words: tuple[str, ...],
+    operands: tuple[ptx.Operand, ...],
+    version: Version,
+    target: str,
+) -> MeasuredRule | None:
+    """The first rule that an instruction breaks in a module; None if there is none."""
+    name = target.replace("compute_", "sm_", 1).replace("sm_101", "sm_110")  # renamed in PTX 9.0
+    name = name.replace("sm_82", "sm_80")  # no ptxas has it
+    if name not in TARGETS:
+        return None
+    version = max(version, (1, 4))  # the oldest that was measured
+    for rule in rules_of(opcode, words):
+        if rule.values is not None:
+            if not rule.values.holds(operands):
+                return rule
+        elif rule.lacks(version, name) is not None and (rule.places or version >= (2, 0)):
             return rule
     return None

@@ -25,7 +25,7 @@ from tessera.ir.opcodes.operand_types import (
     vector_fits,
     wide_type,
 )
-from tessera.ir.opcodes.rules import MeasuredRule, unmet_rule
+from tessera.ir.opcodes.rules import READS_VALUES, MeasuredRule, unmet_rule
 from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
@@ -177,7 +177,7 @@ def form_fault(
     if missing is not None:
         headline = f"`{opcode}` needs {missing} or later"
         return error("TSR1029", headline, opcode_span(module, instruction))
-    rule = unmet_rule(opcode, words, ground.version, ground.target)
+    rule = unmet_rule(opcode, words, instruction.operands, ground.version, ground.target)
     if rule is not None and rule.places:
         lacks = rule.lacks(ground.version, ground.target.replace("compute_", "sm_", 1))
         return error("TSR1029", f"`{opcode}` needs {lacks}", opcode_span(module, instruction))
@@ -185,7 +185,8 @@ def form_fault(
     if fault is None and rule is not None:
         return _refused(module, instruction, rule)
     if fault is None:
-        _GOOD_FORMS.add((opcode, words, ground))
+        if opcode.name not in READS_VALUES:
+            _GOOD_FORMS.add((opcode, words, ground))
         return None
     index, reason = fault
     headline = f"operand {index + 1} of `{opcode}` does not fit: {reason}"
@@ -195,7 +196,12 @@ def form_fault(
 def _refused(module: ptx.Module, instruction: ptx.Instruction, rule: MeasuredRule) -> Diagnostic:
     """An instruction that ptxas takes nowhere, by a measured rule."""
     opcode, span = instruction.opcode, opcode_span(module, instruction)
-    if rule.operands or rule.closed or any(word[0] == "#" for word in rule.words):
+    if rule.values is not None:
+        span = operand_span(module, instruction, rule.values.operand)
+        reason = f"the constant is outside {rule.values.written}"
+        number = rule.values.operand + 1
+        return error("TSR1028", f"operand {number} of `{opcode}` does not fit: {reason}", span)
+    if rule.operands or any(word[0] == "#" for word in rule.words):
         index = min(map(int, rule.operands), default=None)
         span = span if index is None else operand_span(module, instruction, index)
         return error("TSR1028", f"operands of `{opcode}` do not fit together", span)

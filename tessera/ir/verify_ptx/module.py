@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
 from tessera.ir.opcodes import meaning_of
+from tessera.ir.opcodes.rules import READS_VALUES
 from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
@@ -296,11 +297,11 @@ class _Verifier:
             self.add(error("TSR1028", headline, span, "a register of type `.pred` belongs here"))
 
     def check_opcode(self, instruction: ptx.Instruction, good: set[int]) -> None:
-        """Check an instruction by itself; a call is checked each time, others once per kind."""
+        """Check an instruction by itself: once per kind, calls and constants each time."""
         if instruction.opcode.name == "call":
             for fault in call_faults(self.module, instruction, self.functions, self.known):
                 self.add(fault)
-        else:
+        elif instruction.opcode.name not in READS_VALUES:
             good.add(id(instruction.opcode))
         if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
             return

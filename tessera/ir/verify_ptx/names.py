@@ -16,8 +16,6 @@ from tessera.ir.ptx.constants import WARP_SIZE_NAME, integer_value
 
 _COMPONENTS = frozenset("xyzwrgba")
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
-READS_VALUES: frozenset[str] = frozenset()
-"""Opcodes with rules about the values of constants; for all others, a number is like any other."""
 LABEL = ":"
 FUNCTION = "()"
 _DIGITS = "0123456789"

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.reading.statements import features, in_kernel, module_head
+from benchmarks.reading.statements import features, in_kernel, module_head, name_of
 from tessera.diagnostics import Source, TesseraError, summarise
 from tessera.frontend.ptx.read_ptx import load_module
 from tessera.ir.opcodes.families.measured import RULES
 from tessera.ir.opcodes.rules import operand_class, read_rule, rules_for, targets_of
+from tessera.ir.ptx import syntax as ptx
 
 RECORDED = Path(__file__).parents[2] / "data" / "opcodes" / "verdicts.txt"
 FLOOR = 0.94
@@ -65,20 +66,43 @@ def test_every_rule_can_be_read_and_names_targets() -> None:
     assert len(lines) == len(set(lines))
     for line in lines:
         rule = read_rule(line)
-        assert rule in rules_for(line.split()[0])
+        for name in line.partition("|")[0].split():
+            assert rule in rules_for(tuple(name.split(".")))
         assert all(place.targets for place in rule.places), line
         assert all(targets_of(word) for word in re.findall(r"sm_\w+\+?", line))
 
 
-def test_what_is_not_known_is_not_judged() -> None:
-    assert operand_class("f16x2") == operand_class("=shared") == operand_class("_") == "?"
+@pytest.mark.parametrize(
+    ("values", "taken", "refused"),
+    [
+        ("0:24..256/8", (24, 32, 256), (16, 25, 28, 264)),
+        ("0:4,8,16", (4, 8, 16, 2**40), (0, 5, 32)),
+        ("0:1..", (1, 2**31), (0, -1)),
+    ],
+)
+def test_constants_are_compared_by_value(
+    values: str, taken: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    limit = read_rule(f"bar | | {values}").values
+    assert limit is not None
+    for value in (*taken, *refused):
+        assert limit.holds((ptx.Integer(str(value), value),)) is (value in taken), value
+    assert limit.holds((ptx.Name("%r1"),))
+    assert limit.holds(())
+
+
+def test_a_constant_out_of_range_is_found_behind_one_in_range() -> None:
+    lines = [*module_head("sm_90", "8.0"), ".entry kernel() {", "bar.sync 1;", "bar.sync 16;", "}"]
+    with pytest.raises(TesseraError) as refusal:
+        load_module(Source("statement", "\n".join(lines)))
+    assert summarise(refusal.value.diagnostics[0]).startswith("statement:6:10: error[TSR1028]")
+
+
+def test_names_and_features() -> None:
+    assert operand_class("f16x2") == operand_class("=global") == operand_class("{b32,_}") == "?"
     assert operand_class("!pred") == "pred"
     assert operand_class("{u32,s32}") == "{b32*2}"
-    assert features("ld.sat.sat.b32 %r1, [%rd1];") == {
-        "sat",
-        "sat*2",
-        "b32",
-        "#2",
-        "0=b32",
-        "1=[b64]",
+    assert name_of("shfl.bfly.sync.b32 %r1, %r2, 1, 31, -1;") == ("shfl", "sync")
+    assert features("mov.sat.sat.u32 %r1, %clusterid.x;") == {
+        *("sat", "sat*2", "u32", "#2", "0=b32", "1=%", "1=%clusterid")
     }

@@ -19,7 +19,7 @@ from tessera.ir.opcodes.families import (
     video,
 )
 
-_FAMILIES = (
+FAMILIES = (
     arithmetic,
     logic,
     movement,
@@ -34,8 +34,8 @@ _FAMILIES = (
     video,
 )
 
-TABLES: tuple[str, ...] = tuple(family.TABLE for family in _FAMILIES)
+TABLES: tuple[str, ...] = tuple(family.TABLE for family in FAMILIES)
 """What opcodes mean. The order matters only among rows of one opcode, which share a file."""
 
-FORMS: tuple[str, ...] = tuple(family.FORMS for family in _FAMILIES)
+FORMS: tuple[str, ...] = tuple(family.FORMS for family in FAMILIES)
 """How opcodes are written. Forms of one name share a file as well."""

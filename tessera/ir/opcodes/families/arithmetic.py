@@ -37,18 +37,19 @@ tanh               | d a | special_function
 FORMS = """
 # integer
 add sub     | u16/u32/u64/s16/s64 | !D T T
+add         | sat u32 | !D T T
 add sub     | [sat] s32 | !D T T
-add sub     | cc u32/s32/u64/s64 | !D T T | s64:4.3/sm_20 u64:4.3/sm_20
-add         | [sat] u16x2/s16x2 | !D T T | 8.0 sm_90 sat:9.2/sm_120a
-add sub     | [sat] u8x4/s8x4 | !D T T | 9.2 sm_120a
+add sub     | cc u32/s32/u64/s64 | !D T T
+add         | [sat] u16x2/s16x2 | !D T T
+add sub     | [sat] u8x4/s8x4 | !D T T
 addc subc   | [cc] u32/s32/u64/s64 | !D T T
 mul.lo mul.hi | @integers | !D T T
 mul.wide    | u16/u32/s16/s32 | !W T T
 mad.lo mad.hi | @integers | !D T T T
-mad.lo mad.hi | cc u32/s32/u64/s64 | !D T T T | 3.0 sm_20 s64:4.3 u64:4.3
+mad.lo mad.hi | cc u32/s32/u64/s64 | !D T T T
 mad.hi      | sat s32 | !D T T T
 mad.wide    | u16/u32/s16/s32 | !W T T W
-madc.lo madc.hi | [cc] [sat] u32/s32/u64/s64 | !D T T T | 3.0 sm_20
+madc.lo madc.hi | [cc] [sat] u32/s32/u64/s64 | !D T T T
 mul24.lo mul24.hi | u32/s32 | !D T T
 mad24.lo mad24.hi | u32/s32 | !D T T T
 mad24.hi    | sat s32 | !D T T T
@@ -56,65 +57,63 @@ div rem     | @integers | !D T T
 sad         | @integers | !D T T T
 abs neg     | s16/s32/s64 | !D T
 min max     | u16/u32/u64/s16/s64 | !D T T T
-min max     | [relu] s32 | !D T T T | relu:8.0/sm_90
-min max     | u16x2 | !D T T T | 8.0 sm_90
-min max     | [relu] s16x2 | !D T T T | 8.0 sm_90
-min max     | u8x4 | !D T T T | 9.2 sm_120a
-min max     | [relu] s8x4 | !D T T T | 9.2 sm_120a
-popc clz    | b32/b64 | !u32 T | 2.0 sm_20
-bfind       | [shiftamt] u32/u64/s32/s64 | !u32 T | 2.0 sm_20
-fns         | b32 | !b32 b32 b32 s32 | 6.0 sm_30
-brev        | b32/b64 | !D T | 2.0 sm_20
-bfe         | u32/u64/s32/s64 | !D T u32 u32 | 2.0 sm_20
-bfi         | b32/b64 | !D T T u32 u32 | 2.0 sm_20
-szext       | clamp/wrap u32/s32 | !D T u32 | 7.6 sm_70
-bmsk        | clamp/wrap b32 | !D u32 u32 | 7.6 sm_70
-dp4a        | u32/s32 u32/s32 | !_ _ _ _ | 5.0 sm_61
-dp2a.lo dp2a.hi | u32/s32 u32/s32 | !_ _ _ _ | 5.0 sm_61
+min max     | [relu] s32 | !D T T T
+min max     | u16x2 | !D T T T
+min max     | [relu] s16x2 | !D T T T
+min max     | u8x4 | !D T T T
+min max     | [relu] s8x4 | !D T T T
+popc clz    | b32/b64 | !u32 T
+bfind       | [shiftamt] u32/u64/s32/s64 | !u32 T
+fns         | b32 | !b32 b32 b32 s32
+brev        | b32/b64 | !D T
+bfe         | u32/u64/s32/s64 | !D T u32 u32
+bfi         | b32/b64 | !D T T u32 u32
+szext       | clamp/wrap u32/s32 | !D T u32
+bmsk        | clamp/wrap b32 | !D u32 u32
+dp4a        | u32/s32 u32/s32 | !_ _ _ _
+dp2a.lo dp2a.hi | u32/s32 u32/s32 | !_ _ _ _
 clmad       | * |
 
 # floating point
 add sub     | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T
 add sub     | [rn/rz/rm/rp] f64 | !D T T
-add sub     | [rn] [ftz] [sat] f16/f16x2 | !D T T | 4.2 sm_53
-add sub     | [rn] bf16/bf16x2 | !D T T | 7.8 sm_90
-add sub     | [rn/rz/rm/rp] [ftz] f32x2 | !D T T | 8.6 sm_100
-add sub     | [rn/rz/rm/rp] [sat] f32 f16/bf16 | !D T D | 8.6 sm_100
+add sub     | [rn] [ftz] [sat] f16/f16x2 | !D T T
+add sub     | [rn] bf16/bf16x2 | !D T T
+add sub     | [rn/rz/rm/rp] [ftz] f32x2 | !D T T
+add sub     | [rn/rz/rm/rp] [sat] f32 f16/bf16 | !D T D
 mul         | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T
 mul         | [rn/rz/rm/rp] f64 | !D T T
-mul         | [rn] [ftz] [sat] f16/f16x2 | !D T T | 4.2 sm_53
-mul         | [rn] bf16/bf16x2 | !D T T | 7.8 sm_90
-mul         | [rn/rz/rm/rp] [ftz] f32x2 | !D T T | 8.6 sm_100
-fma         | rn/rz/rm/rp [ftz] [sat] f32 | !D T T T | 2.0 sm_20
+mul         | [rn] [ftz] [sat] f16/f16x2 | !D T T
+mul         | [rn] bf16/bf16x2 | !D T T
+mul         | [rn/rz/rm/rp] [ftz] f32x2 | !D T T
+fma         | rn/rz/rm/rp [ftz] [sat] f32 | !D T T T
 fma         | rn/rz/rm/rp f64 | !D T T T
-fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T | 8.6 sm_100
-fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T | 4.2 sm_53 relu:7.0/sm_80
-fma         | rn [relu] bf16/bf16x2 | !D T T T | 7.0 sm_80
-fma         | rn/rz/rm/rp oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T | 8.1 sm_90
-fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D | 8.6 sm_100
-mad         | (rn/rz/rm/rp) [ftz] [sat] f32 | !D T T T
+fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T
+fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T
+fma         | rn/rz/rm/rp [relu] bf16/bf16x2 | !D T T T
+fma         | rn/rz/rm/rp oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T
+fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D
+mad         | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T T
 mad         | (rn/rz/rm/rp) f64 | !D T T T
-div         | (approx/full/rn/rz/rm/rp) [ftz] f32 | !D T T | rm:sm_20 rn:sm_20 rp:sm_20 rz:sm_20
-div         | (rn/rz/rm/rp) f64 | !D T T | rm:sm_20 rp:sm_20 rz:sm_20
-abs         | [ftz] f32/f16/f16x2 | !D T | f16:6.5/sm_53 f16x2:6.5/sm_53
-neg         | [ftz] f32/f16/f16x2 | !D T | f16:6.0/sm_53 f16x2:6.0/sm_53
-abs neg     | f64/bf16/bf16x2 | !D T | bf16:7.0/sm_80 bf16x2:7.0/sm_80
-min max     | [ftz] [NaN] [xorsign] [abs] f32 | !D T T T | NaN:7.0/sm_80 abs:7.2/sm_86
-            xorsign:7.2/sm_86
+div         | (approx/full/rn/rz/rm/rp) [ftz] f32 | !D T T
+div         | (rn/rz/rm/rp) f64 | !D T T
+abs         | [ftz] f32/f16/f16x2 | !D T
+neg         | [ftz] f32/f16/f16x2 | !D T
+abs neg     | f64/bf16/bf16x2 | !D T
+min max     | [ftz] [NaN] [xorsign] [abs] f32 | !D T T T
 min max     | f64 | !D T T
-min max     | [ftz] [NaN] [xorsign] [abs] f16/f16x2 | !D T T | 7.0 sm_80 abs:7.2/sm_86
-            xorsign:7.2/sm_86
-min max     | [NaN] [xorsign] [abs] bf16/bf16x2 | !D T T | 7.0 sm_80 abs:7.2/sm_86 xorsign:7.2/sm_86
-rcp sqrt    | (approx/rn/rz/rm/rp) [ftz] f32 | !D T | rm:sm_20 rn:sm_20 rp:sm_20 rz:sm_20
-rcp sqrt    | (rn/rz/rm/rp) [ftz] f64 | !D T | rm:sm_20 rp:sm_20 rz:sm_20
-rcp         | approx ftz f64 | !D T | 2.1 sm_20
+min max     | [ftz] [NaN] [xorsign] [abs] f16/f16x2 | !D T T
+min max     | [NaN] [xorsign] [abs] bf16/bf16x2 | !D T T
+rcp sqrt    | (approx/rn/rz/rm/rp) [ftz] f32 | !D T
+rcp sqrt    | (rn/rz/rm/rp) [ftz] f64 | !D T
+rcp         | approx ftz f64 | !D T
 rsqrt       | (approx) [ftz] f32 | !D T
-rsqrt       | (approx) [ftz] f64 | !D T | ftz:4.0/sm_20
+rsqrt       | (approx) [ftz] f64 | !D T
 sin cos lg2 | (approx) [ftz] f32 | !D T
 ex2         | (approx) [ftz] f32 | !D T
-ex2         | approx f16/f16x2 | !D T | 7.0 sm_75
-ex2         | approx ftz bf16/bf16x2 | !D T | 7.8 sm_90
-tanh        | approx f32/f16/f16x2/bf16/bf16x2 | !D T | 7.0 sm_75 bf16:7.8/sm_90 bf16x2:7.8/sm_90
-copysign    | f32/f64 | !D T T | 2.0 sm_20
-testp       | [finite/infinite/number/notanumber/normal/subnormal] f32/f64 | !pred T | 2.0 sm_20
+ex2         | approx f16/f16x2 | !D T
+ex2         | approx ftz bf16/bf16x2 | !D T
+tanh        | approx f32/f16/f16x2/bf16/bf16x2 | !D T
+copysign    | f32/f64 | !D T T
+testp       | [finite/infinite/number/notanumber/normal/subnormal] f32/f64 | !pred T
 """

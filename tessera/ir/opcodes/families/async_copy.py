@@ -40,12 +40,12 @@ cp.async.bulk.prefetch.tensor             | [map]=prefetch/global/box off policy
 
 FORMS = """
 applypriority.async | * |
-cp.async    | ca/cg shared/shared::cta global [L2::cache_hint] [@ahead] | | 7.0 sm_80
-cp.async.commit_group |  | | 7.0 sm_80
-cp.async.wait_all |  | | 7.0 sm_80
-cp.async.wait_group |  | | 7.0 sm_80
-cp.async.mbarrier.arrive | [noinc] [shared/shared::cta] b64 | | 7.0 sm_80
-cp.async.bulk | * | | 8.0 sm_90
-cp.reduce   | * | | 8.0 sm_90
-multimem    | * | | 8.1 sm_90
+cp.async    | ca/cg shared/shared::cta global [L2::cache_hint] [@ahead] |
+cp.async.commit_group |  |
+cp.async.wait_all |  |
+cp.async.wait_group |  |
+cp.async.mbarrier.arrive | [noinc] [shared/shared::cta] b64 |
+cp.async.bulk | * |
+cp.reduce   | * |
+multimem    | * |
 """

@@ -20,6 +20,8 @@ membar                                  |                      | fence | side
 fence                                   |                      | fence | side
 fence.proxy.tensormap::generic +acquire | [a]=read/generic/n n | fence | side
 fence.proxy.tensormap::generic +release |                      | fence | side
+fence.proxy.tensormap::generic +acq_rel | [a]=read/generic/n n | fence | side
+fence.proxy.tensormap::generic +acq_rel |                      | fence | side
 
 # 9.7.13.15 mbarrier; a wait may also give a report, p|q and d
 mbarrier.init                              | [mbar] count                           | barrier
@@ -41,36 +43,27 @@ clusterlaunchcontrol.query_cancel -is_canceled | d s                   | barrier
 """
 
 FORMS = """
-bar         | [cta] sync | u32 u32 | cta:7.8/sm_20
-bar         | [cta] arrive | u32 u32 | 2.0 sm_20 cta:7.8
-bar         | [cta] red popc u32 | !u32 | 2.0 sm_20 cta:7.8
-bar         | [cta] red and/or pred | !pred | 2.0 sm_20 cta:7.8
-bar         | warp sync | u32 | 6.0 sm_30
-barrier     | [cta] sync [aligned] | u32 u32 | 6.0 sm_30 cta:7.8
-barrier     | [cta] arrive [aligned] | u32 u32 | 6.0 sm_30 cta:7.8
-barrier     | [cta] red popc [aligned] u32 | !u32 | 6.0 sm_30 cta:7.8
-barrier     | [cta] red and/or [aligned] pred | !pred | 6.0 sm_30 cta:7.8
-barrier     | cluster arrive [release/relaxed] [aligned] | | 7.8 sm_90 relaxed:8.0 release:8.0
-barrier     | cluster wait [acquire] [aligned] | | 7.8 sm_90 acquire:8.0
-membar      | cta/gl/sys | | sys:2.0/sm_20
-membar      | proxy alias/async/async::generic | | 7.5 sm_60 async:8.0/sm_90
-fence       | [sc/acq_rel/acquire/release] @scope | | 6.0 sm_70 acquire:8.6/sm_90
-            cluster:7.8/sm_90 release:8.6/sm_90
-fence       | mbarrier_init release cluster | | 8.0 sm_90
+bar         | [cta] sync | u32 u32
+bar         | [cta] arrive | u32 u32
+bar         | [cta] red popc u32 | !u32
+bar         | [cta] red and/or pred | !pred
+bar         | warp sync | u32
+barrier     | [cta] sync [aligned] | u32 u32
+barrier     | [cta] arrive [aligned] | u32 u32
+barrier     | [cta] red popc [aligned] u32 | !u32
+barrier     | [cta] red and/or [aligned] pred | !pred
+barrier     | cluster arrive [release/relaxed] [aligned] |
+barrier     | cluster wait [acquire] [aligned] |
+membar      | cta/gl/sys |  | sys:2.0/sm_20
+membar      | proxy alias/async/async::generic |  | 7.5 sm_60 async:8.0/sm_90
+fence       | [sc/acq_rel/acquire/release] @scope |
+fence       | mbarrier_init release cluster |
 fence       | acquire/release sync_restrict::shared::cta/sync_restrict::shared::cluster cluster |
-            | 8.6 sm_90
-fence       | proxy alias/async/async::generic [@proxied] | | 7.5 sm_60 async:8.0/sm_90
-            async::generic:8.6/sm_90 tensormap::generic:8.3/sm_90
-fence       | proxy [fabric::fabric/fabric::generic/generic::fabric] alias
-            acquire/release/acq_rel sys | | 9.3 sm_90
-fence       | proxy tensormap::generic acquire/release @scope | | 7.5 sm_60 async:8.0/sm_90
-            async::generic:8.6/sm_90 tensormap::generic:8.3/sm_90
-fence       | proxy async::generic acquire/release * | | 7.5 sm_60 async:8.0/sm_90
-            async::generic:8.6/sm_90 tensormap::generic:8.3/sm_90
+fence       | proxy fabric::fabric/fabric::generic/generic::fabric * |
+fence       | proxy [alias/async/async::generic/tensormap::generic] * |
 fence       | op_restrict::fetching * |
-fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * | | 8.6
-            sm_90
-mbarrier.init mbarrier.inval | [layout::v0/layout::v1] [shared/shared::cta] b64 | | 7.0 sm_80
-mbarrier    | * | | 7.0 sm_80
-clusterlaunchcontrol | * | | 8.6 sm_100
+fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * |
+mbarrier.init mbarrier.inval | [layout::v0/layout::v1] [shared/shared::cta] b64 |
+mbarrier    | * |
+clusterlaunchcontrol | * |
 """

@@ -25,10 +25,10 @@ bra         | [uni] | label
 brx         | idx [uni] | u32 _ | 6.0 sm_30
 call        | [uni] |
 ret         | [uni] |
-exit        |  |
-trap        |  |
-brkpt       |  | | sm_11
-pmevent     | [mask] | | mask:3.0/sm_20
-nanosleep   | u32 | u32 | 6.2 sm_70
-setmaxnreg  | inc/dec sync aligned u32 | _ | 8.0 sm_90a
+exit        | |
+trap        | |
+brkpt       | |
+pmevent     | [mask] |
+nanosleep   | u32 | u32
+setmaxnreg  | inc/dec sync aligned u32 | _
 """

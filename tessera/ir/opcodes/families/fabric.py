@@ -21,5 +21,5 @@ fabric.try_red.async.tensor | [remote]=reduce/fabric/box [a]=read/1/box n? [mbar
 """
 
 FORMS = """
-fabric      | * | | 9.3 sm_100
+fabric      | * |
 """

@@ -21,22 +21,19 @@ FORMS = """
 setp        | eq/ne [and/or/xor] b16/b32/b64 | !pred T T pred
 setp        | @signed [and/or/xor] s16/s32/s64 | !pred T T pred
 setp        | @unsigned [and/or/xor] u16/u32/u64 | !pred T T pred
-setp        | @real [and/or/xor] [ftz] f32/f16/f16x2 | !pred T T pred | f16:4.2/sm_53
-            f16x2:4.2/sm_53
-setp        | @real [and/or/xor] f64/bf16/bf16x2 | !pred T T pred | bf16:7.8/sm_90 bf16x2:7.8/sm_90
+setp        | @real [and/or/xor] [ftz] f32/f16/f16x2 | !pred T T pred
+setp        | @real [and/or/xor] f64/bf16/bf16x2 | !pred T T pred
 setp        | * u16x2/s16x2/u8x4/s8x4 | | 9.4 sm_107
 set         | eq/ne [and/or/xor] u32/s32/f32 b16/b32/b64 | !D T T pred
 set         | @signed [and/or/xor] u32/s32/f32 s16/s32/s64 | !D T T pred
 set         | @unsigned [and/or/xor] u32/s32/f32 u16/u32/u64 | !D T T pred
-set         | @unsigned [and/or/xor] f16/bf16 @integers/b16/b32/b64 | !D T T pred | 4.2 sm_53
-            bf16:7.8/sm_90
+set         | @unsigned [and/or/xor] f16/bf16 @integers/b16/b32/b64 | !D T T pred
 set         | @real [and/or/xor] [ftz] u32/s32/f32 f32 | !D T T pred
 set         | @real [and/or/xor] u32/s32/f32 f64 | !D T T pred
 set         | @real [and/or/xor] [ftz] u16/s16/u32/s32/f16/f32/bf16/f16x2/bf16x2
-            f16/f16x2/bf16/bf16x2 | !D T T pred | 4.2 sm_53 bf16:7.8/sm_90 bf16x2:7.8/sm_90
-            s16:6.5 s32:6.5 u16:6.5 u32:6.5
-set         | @real [and/or/xor] [ftz] f16/bf16 f32/f64 | !D T T pred | 4.2 sm_53 bf16:7.8/sm_90
-set         | * u16x2/s16x2/u8x4/s8x4 | | 9.4 sm_107
+            f16/f16x2/bf16/bf16x2 | !D T T pred
+set         | @real [and/or/xor] [ftz] f16/bf16 f32/f64 | !D T T pred
+set         | * u16x2/s16x2/u8x4/s8x4 |
 selp        | b16/b32/b64/@integers/f32/f64 | !D T T pred
 slct        | [ftz] b16/b32/b64/@integers/f32/f64 s32/f32 | !D D D T
 
@@ -44,8 +41,8 @@ slct        | [ftz] b16/b32/b64/@integers/f32/f64 s32/f32 | !D D D T
 and or xor  | pred/b16/b32/b64 | !D T T
 not         | pred/b16/b32/b64 | !D T
 cnot        | b16/b32/b64 | !D T
-lop3        | [and/or] b32 | !D T T T i pred | 4.3 sm_50 and:8.2/sm_70 or:8.2/sm_70
-shf.l shf.r | clamp/wrap b32 | !D T T u32 | 3.1 sm_32
+lop3        | [and/or] b32 | !D T T T i pred
+shf.l shf.r | clamp/wrap b32 | !D T T u32
 shl         | b16/b32/b64 | !D T u32
 shr         | b16/b32/b64/@integers | !D T u32
 """

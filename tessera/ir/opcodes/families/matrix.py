@@ -35,11 +35,11 @@ wgmma.mma_async.sp +f16/f32 +f16/bf16   | x {a} smem2 e i q i1 i2 i4      | tens
 """
 
 FORMS = """
-ldmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 | | 6.5 sm_75
-ldmatrix    | sync aligned m16n16/m8n16 x1/x2/x4 [trans] [shared/shared::cta] * | | 8.6 sm_100a
-stmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 | | 7.8 sm_90
-stmatrix    | sync aligned m16n8 x1/x2/x4 [trans] [shared/shared::cta] b8 | | 8.6 sm_100a
-movmatrix   | sync aligned m8n8 trans b16 | !b32 b32 | 7.8 sm_75
+ldmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 |
+ldmatrix    | sync aligned m16n16/m8n16 x1/x2/x4 [trans] [shared/shared::cta] * |
+stmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 |
+stmatrix    | sync aligned m16n8 x1/x2/x4 [trans] [shared/shared::cta] b8 |
+movmatrix   | sync aligned m8n8 trans b16 | !b32 b32
 
 # matrices: how many registers each operand has follows from shape and type
 mma         | sync aligned m8n8k4 row/col row/col f16 f16 f16 f16/f32 | 4*b32 2*b32 2*b32 _ | 6.4
@@ -52,8 +52,8 @@ mma         | sync aligned m16n8k16 row col f16 f16 f16 f16 | 2*b32 4*b32 2*b32 
 mma         | sync aligned m16n8k16 row col f32 f16 f16 f32 | 4*f32 4*b32 2*b32 4*f32 | 7.0 sm_80
 mma         | sync aligned m16n8k8/m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 _ _ 4*f32 | 7.0 sm_80
 mma         | sync aligned m16n8k4/m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 _ _ 4*f32 | 7.0 sm_80
-mma         | sync aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row col [rn/rz/rm/rp] f64 f64 f64 f64 |
-            | 7.0 sm_80 m16n8k4:7.8/sm_90 m16n8k8:7.8/sm_90 m16n8k16:7.8/sm_90
+mma         | sync aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row col [rn/rz/rm/rp] f64 f64 f64 f64 | |
+            7.0 sm_80 m16n8k4:7.8/sm_90 m16n8k8:7.8/sm_90 m16n8k16:7.8/sm_90
 mma         | sync aligned m8n8k16/m16n8k16/m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 | |
             6.5 sm_75 m16n8k16:7.0/sm_80 m16n8k32:7.0/sm_80
 mma         | sync aligned m8n8k32/m16n8k32/m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 | |
@@ -67,17 +67,14 @@ mma         | sync aligned m16n8k32/m16n8k64 row col
 mma         | sync sp/sp::ordered_metadata aligned * | | 7.1 sm_80
 mma.sp      | * | | 7.1 sm_80
 mma.sp::ordered_metadata | * | | 8.5 sm_80
-wmma.load   | a/b/c sync aligned row/col @wmma [global/shared/shared::cta] @fragment | | 6.0 sm_70
-            bf16:7.0/sm_80 tf32:7.0/sm_80 f64:7.0/sm_80
-wmma.store  | d sync aligned row/col @wmma [global/shared/shared::cta] f16/f32/s32/f64 | | 6.0
-            sm_70 bf16:7.0/sm_80 tf32:7.0/sm_80 f64:7.0/sm_80
-wmma.mma    | sync aligned row/col row/col @wmma f16/f32 f16/f32 [satfinite] | | 6.0 sm_70
-wmma.mma    | sync aligned row/col row/col @wmma f16/f32 f16 f16 f16/f32 [satfinite] | | 6.0 sm_70
-wmma.mma    | sync aligned row/col row/col @wmma f32 bf16 bf16 f32 | | 7.0 sm_80
-wmma.mma    | sync aligned row/col row/col @wmma f32 tf32 tf32 f32 | | 7.0 sm_80
-wmma.mma    | sync aligned row/col row/col @wmma [rn/rz/rm/rp] f64 f64 f64 f64 | | 7.0 sm_80
-wmma.mma    | sync aligned row/col row/col @wmma s32 u8/s8/u4/s4 u8/s8/u4/s4 s32 [satfinite] | |
-            6.3 sm_72
-wmma.mma    | [and/xor] popc sync aligned row/col row/col @wmma s32 b1 b1 s32 | | 6.3 sm_75
-wgmma       | * | | 8.0 sm_90a
+wmma.load   | a/b/c sync [aligned] row/col @wmma [global/shared/shared::cta] @fragment |
+wmma.store  | d sync [aligned] row/col @wmma [global/shared/shared::cta] f16/f32/s32/f64 |
+wmma.mma    | sync [aligned] row/col row/col @wmma f16/f32 f16/f32 [satfinite] |
+wmma.mma    | sync [aligned] row/col row/col @wmma f16/f32 f16 f16 f16/f32 [satfinite] | | 6.0 sm_70
+wmma.mma    | sync [aligned] row/col row/col @wmma f32 bf16 bf16 f32 |
+wmma.mma    | sync [aligned] row/col row/col @wmma f32 tf32 tf32 f32 |
+wmma.mma    | sync [aligned] row/col row/col @wmma [rn/rz/rm/rp] f64 f64 f64 f64 |
+wmma.mma    | sync [aligned] row/col row/col @wmma s32 u8/s8/u4/s4 u8/s8/u4/s4 s32 [satfinite] |
+wmma.mma    | [and/xor] popc sync [aligned] row/col row/col @wmma s32 b1 b1 s32 | | 6.3 sm_75
+wgmma       | * |
 """

@@ -1,367 +1,631 @@
-"""What ptxas refuses beyond the forms: measured with ptxas 13.4.92.
+"""What ptxas refuses beyond the forms: measured with ptxas 13.4.92, 13.0.88, 12.8.93.
 
-Learned by the functions of `python -m benchmarks.reading.verdicts learn`, then filtered (see the
-errand for a CUDA release); `opcodes.rules` has the notation. A first word has rules only if the
-measured statements cover it densely.
+Written by `python -m benchmarks.reading.verdicts learn`; `opcodes.rules` has the notation.
+Longer than 400 lines because it is one table.
 """
 
 RULES = """
-applypriority | 7.4 sm_80+
-applypriority bulk_group | 9.4 sm_107f+
-barrier | 5.1
-barrier cluster | 7.8 sm_90+
-barrier cta | 7.8
-barrier release | 8.0 sm_90+
-barrier relaxed | 8.0 sm_90+
-barrier acquire | 8.0 sm_90+
-clusterlaunchcontrol | 8.6 sm_100+
-clusterlaunchcontrol multicast::cluster::all | 8.6 sm_100f+ sm_120f+ sm_110f+
-clusterlaunchcontrol -b128 |
-cp | 7.0 sm_80+
-cp override::global_address | 9.4 sm_107f+
-cp bulk | 8.0 sm_90+
-cp multicast::cluster::32b | 9.4 sm_107f+
-cp cta_group::2 | 8.6 sm_100f+ sm_110f+
-cp cta_group::1 | 8.6 sm_100f+ sm_110f+
-cp mbarrier::report::validity::per_element::ff | 9.4 sm_107f+
-cp mbarrier::report::validity::per_16bytes::80000000 | 9.4 sm_107f+
-cp L2::evict_last | 9.4 sm_107f+
-cp mbarrier::report::validity::per_16bytes::80 | 9.4 sm_107f+
-cp mbarrier::report::validity::per_16bytes::8 | 9.4 sm_107f+
-cp mbarrier::report::validity::per_16bytes::8000 | 9.4 sm_107f+
-cp mbarrier::report::disabled | 9.4 sm_107f+
-cp ignore_oob | 9.2 sm_90+
-cp tile::gather4 | 8.6 sm_100+
-cp multicast::cluster::16b | 9.4 sm_90+
-cp L2::cache_hint | 7.4
-cp relaxed | 9.3 sm_90+
-cp tile::scatter4 | 8.6 sm_100f+ sm_110f+
-cp cp_mask | 8.6 sm_100+
-cp L2::64B | 7.4
-cp L2::256B | 7.4
-cp L1::32B | 7.4
-cp L2::128B | 7.4
-cp shared::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
-cp prefetch tile::gather4 | 8.6 sm_100f+ sm_110f+
-cp mbarrier shared::cta | 7.8
-cp mbarrier::complete_tx::bytes -shared::cluster | 8.6 sm_90+
-cp shared::cta*2 |
-cp multicast::cluster::32b*2 |
-cp bulk*2 |
-cp mbarrier::report::validity::per_16bytes::8*2 |
-cp override::global_address*2 |
-cp mbarrier::report::validity::per_16bytes::80000000*2 |
-cp mbarrier::report::validity::per_16bytes::8000*2 |
-cp global*2 |
-cp mbarrier::report::validity::per_element::ff*2 |
-cp mbarrier::complete_tx::bytes*2 |
-cp cta_group::2*2 |
-cp 2!#f/#i/[b32]/[b64]/b128/b32/b64/pred |
-cp 3!#i/[b32]/[b64]/b16/b32/b64/pred/{b16*1}/{b16*2} |
-cp
-    1!#f/#i/[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}]/[b32]/[b64]/b128/b16/b32/b64/pred/{b16*1}
-    |
-cp 0!#f/#i/[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}]/[b32]/[b64]/b128/b16/b32/b64/pred
-    |
-cp mbarrier::complete_tx::bytes tile::scatter4 |
-cp L2::evict_last shared::cta |
-cp mbarrier::report::disabled mbarrier::report::validity::per_16bytes::8 |
-cp reduce tile::scatter4 |
-cp multicast::cluster::16b override::global_address |
-cp mbarrier::report::validity::per_16bytes::8 mbarrier::report::validity::per_16bytes::80000000 |
-cp cta_group::1 cta_group::2 |
-cp noinc tensor |
-cp mbarrier::report::validity::per_16bytes::80000000 mbarrier::report::validity::per_element::ff |
-cp L2::evict_last shared::cluster |
-cp ignore_oob tensor |
-cp bulk_group im2col |
-cp bulk_group cta_group::2 |
-cp 1d tile::gather4 |
-cp mbarrier::report::validity::per_16bytes::8000 mbarrier::report::validity::per_element::ff |
-cp multicast::cluster override::global_address |
-cp bulk shared |
-cp ca tensor |
-cp tile tile::gather4 |
-cp and mbarrier::report::validity::per_16bytes::8000 |
-cp arrive bulk |
-cp read tile |
-cp 2d 4d |
-cp b128 tensor |
-cp b32 override::global_address |
-cp 1d override::global_dim_stride |
-cp add multicast::cluster::32b |
-cp bulk_group mbarrier::report::validity::per_16bytes::80 |
-cp mbarrier::report::validity::per_16bytes::80 mbarrier::report::validity::per_16bytes::8000 |
-cp mbarrier::report::disabled mbarrier::report::validity::per_16bytes::80 |
-cp 0!#f/[b32]/[b64]/b128/b16/b32/b64/pred mbarrier::complete_tx::bytes |
-cp 1![*{b32*4}]/[b32]/[b64]/b32/b64 4d |
-cp 1!#f/#i/[*{b32*2}]/[*{b32*5}]/[b32]/[b64]/b32/b64/pred 2d |
-cp 1![*{b32*3}]/[b32]/[b64]/b64/{b16*1} 3d |
-cp 1!#i/[*{b32*5}]/[b32]/[b64]/b128/b64 5d |
-cp 0!#f/[*{b32*2}]/[*{b32*5}]/[b32]/[b64]/b128/b16/b32/b64 2d |
-cp 0!#f/[*{b32*3}]/[b32]/[b64]/b32/b64/pred 3d |
-cp 0![*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}]/[b32]/[b64] bulk_group |
-cp 0![*{b32*5}]/[b32]/[b64]/b128/b16/b32/b64/pred 5d |
-cp 0![*{b32*1}]/[b32]/[b64]/b128/b64 1d |
-cp 1!#f/#i/[*{b32*1}]/[b32]/[b64]/b128/b16/b32/b64 1d |
-cp 1![*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] cta_group::2 |
-cp 1![*{b32*5}]/b64 tile::gather4 |
-cp 1!#f/[b32]/[b64]/b128/b16/b32/b64/pred reduce |
-cp 3!#i/[b32]/[b64]/b32 multicast::cluster::32b |
-cp 0!#f/[*{b32*4}]/[b32]/[b64]/b32/b64 4d |
-cp 1![*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] cta_group::1 |
-cp 2!#i/b32/b64 reduce |
-cp 1![*{b32*1}]/[b32]/[b64]/b128/b16/b64 override::global_dim |
-cp override::global_dim_stride -override::global_address |
-cp shared::cluster -mbarrier::complete_tx::bytes |
-cp gpu -b128 |
-cp tile::scatter4 -2d |
-cp s64 -bulk_group |
-cp cta_group::1 -mbarrier::complete_tx::bytes |
-cp 1!#f/#i/[*{b32*2}]/[b32]/[b64]/b32/b64/pred 2d tile |
-cp 0!#f/[*{b32*2}]/[b32]/[b64]/b16/b32/b64 2d tile |
-cp 0![*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] L2 tensor |
-elect | 8.0 sm_90+
-fabric | 9.3 sm_100+
-fabric tensor | 9.4 sm_107f+
-fabric try_atom | 9.4
-fabric relaxed*2 |
-fabric shared::cta*2 |
-fabric counted::bytes*2 |
-fabric mbarrier::complete_tx::16B*2 |
-fabric 2!#i/[b32]/[b64]/b32 |
-fabric 3!#i/[b32]/[b64]/b32/b64 |
-fabric 4!#i/b16/b64 |
-fabric 0![*b64]/[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}]/[b32]/[b64]/b32 |
-fabric cp_mask try_red |
-fabric b32 try_put |
-fabric max override::global_dim_stride |
-fabric b64 override::global_address |
-fabric b32 override::global_dim_stride |
-fabric cp_mask tensor |
-fabric tensor try_pullred |
-fabric add override::global_dim_stride |
-fabric 1![b32]/[b64]/b32/b64 mbarrier::complete_tx::16B |
-fabric 0![*b64] try_atom |
-fabric 0![*b64]/[*{b32*2}] try_red |
-fabric 0![b32]/[b64]/b32 mbarrier::complete_tx::bytes |
-fabric override::global_dim -1d |
-fabric sys -async |
-fabric async -sys |
-fabric try_atom -relaxed |
-fence | 5.1 sm_70+
-fence release | 8.0 sm_90+
-fence acquire | 8.3 sm_90+
-fence async | 8.0 sm_90+
-fence cluster | 7.8 sm_90+
-fence fabric::generic | 9.3 sm_100+
-fence sync_restrict::shared::cluster::read | 9.4 sm_90+
-fence generic::fabric | 9.3 sm_100+
-fence fabric::fabric | 9.3 sm_100+
-fence proxy | 7.5
-fence tensormap::generic | 8.3 sm_90+
-fence sync_restrict::shared::cta | 8.6 sm_90+
-fence sync_restrict::shared::cluster | 8.6 sm_90+
-fence alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
-fence release sys | 8.3 sm_90+
-fence cta release | 8.3 sm_90+
-fence release -mbarrier_init | 8.3 sm_90+
-fence sync_restrict::shared::cluster::read -proxy |
-mbarrier | 7.0 sm_80+
-mbarrier phase_type::primary | 9.3 sm_90+
-mbarrier cluster | 8.0 sm_90+
-mbarrier multicast::cluster::32b | 9.4 sm_107f+
-mbarrier try_wait | 7.8 sm_90+
-mbarrier layout::v1 | 9.3 sm_90+
-mbarrier phase_type::conditional | 9.3 sm_90+
-mbarrier relaxed | 8.0 sm_90+
-mbarrier layout::v0 | 9.3 sm_90+
-mbarrier expect_tx | 8.0 sm_90+
-mbarrier shared::cta | 7.8
-mbarrier shared::cluster | 8.0 sm_90+
-mbarrier cta | 8.0
-mbarrier parity | 7.1
-mbarrier phase_type::primary*2 |
-mbarrier -b64 |
-mbarrier 0![b32]/[b64]/b32/b64/pred/pred^pred |
-mbarrier 2!#i/[b32]/[b64]/b32/b64 |
-mbarrier 1!#i/[b32]/[b64]/b32/b64/b8 |
-mbarrier 3!#i/b32/b64 |
-mbarrier shared::cluster try_wait |
-mbarrier release try_wait |
-mbarrier shared::cluster test_wait |
-mbarrier complete_tx release |
-mbarrier noComplete relaxed |
-mbarrier arrive try_wait |
-mbarrier acquire arrive |
-mbarrier multicast::cluster::32b shared::cta |
-mbarrier acquire check_layout |
-mbarrier 0!b64 arrive |
-mbarrier 0!pred/pred^pred parity |
-mbarrier 2!#i/[b32]/[b64]/b32 parity |
-mbarrier 1!#i/[b32]/[b64]/b8 phase_type::primary |
-mbarrier 0!pred/pred^pred try_wait |
-mbarrier 0![b32]/[b64] shared::cluster |
-multimem | 8.1 sm_90+
-multimem async | 9.1
-multimem cp_mask | 9.1 sm_100+
-multimem v4 | 8.2
-multimem async release | 9.3 sm_100+
-multimem red*2 |
-multimem 0![b32]/[b64]/b32/b64/{b32*4} |
-multimem 1!#f/#i/[b32]/[b64]/b32/b64 |
-multimem ld_reduce release |
-multimem add s64 |
-multimem acquire red |
-multimem b64 s64 |
-multimem async relaxed |
-multimem cluster weak |
-multimem cluster cta |
-multimem cp ld_reduce |
-multimem 1!#i/[b32]/[b64]/b32 b32 |
-multimem 1!#i/[b32]/[b64]/b32 u32 |
-multimem 0![b32]/[b64]/b64 b64 |
-multimem 1!#i/[b32]/[b64]/b32 s32 |
-multimem 1!#f/#i/[b32]/[b64]/b64 b64 |
-multimem 0![b32]/[b64]/b32 u32 |
-multimem 1!#i/[b32]/[b64]/b64 u64 |
-multimem 0![b32]/[b64]/b32 b32 |
-multimem 1!#i/[b32]/[b64]/b64 s64 |
-multimem 0![b32]/[b64]/b64 u64 |
-multimem 0![b32]/[b64]/b64 s64 |
-multimem 0!b32/b64 acquire |
-multimem f32 -add |
-multimem bulk -shared::cta |
-redux | 7.0 sm_80+
-redux f32 | 8.6 sm_100f+
-setmaxnreg | 8.0 sm_100f+ sm_120f+ sm_110f+ sm_90a
-shfl -sync | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 | 3.0-6.3 sm_70+
-spcompress | 9.4 sm_107a
-spdecompress | 9.4 sm_107a
-stmatrix | 7.8 sm_90+
-stmatrix m16n8 | 8.6 sm_100f+ sm_120f+ sm_110f+
-tcgen05 | 8.6 sm_100f+ sm_110f+
-tcgen05 red | 8.8 sm_101+
-tcgen05 kind::ti16 | 9.4 sm_107f+
-tcgen05 kind::i8 | 8.6 sm_100a sm_110a
-tcgen05 spcompress | 9.4 sm_107a
-tcgen05 scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05 scale_vec::4X | 8.7 sm_100a sm_103a sm_107a sm_110a
-tcgen05 scale_vec::1X | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05 exclusive | 9.4
-tcgen05 sync_restrict::shared::read::mma::a | 9.4 sm_107f+
-tcgen05 block32 | 8.8
-tcgen05 multicast::cluster::32b | 9.4 sm_107f+
-tcgen05 decompress::lut::b | 9.4 sm_107f+
-tcgen05 block16 | 8.8
-tcgen05 shift | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05 kind::mxf4nvf4 | 8.7
-tcgen05 kind::mxf4nvf4 sp | 8.7 sm_100a sm_103a sm_107a sm_110a
-tcgen05 kind::mxf4 sp | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05 5=pred 6=#i | 8.6 sm_100f+
-tcgen05 4=pred 5=#i | 8.6 sm_100f+
-tcgen05 5=#i kind::tf32 | 8.6 sm_100f+
-tcgen05 collector::a::discard*2 |
-tcgen05 st*2 |
-tcgen05 3!#i/[b32]/b32 |
-tcgen05 1!#i/[b32]/b16/b32/b64/{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8}
-    |
-tcgen05 4!#i/[b32]/b32/pred/{b32*4}/{b32*8} |
-tcgen05 0![b32]/[b64]/b32/{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} |
-tcgen05 2!#i/[b32]/b32/b64/{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} |
-tcgen05 6!#i/[b32]/b64/pred |
-tcgen05 5!#i/[b32]/b64/pred/{b32*4} |
-tcgen05 7!#i/pred |
-tcgen05 cta_group::2 ws |
-tcgen05 red x1 |
-tcgen05 kind::f16 sync |
-tcgen05 b4x16_p64 unpack::16b |
-tcgen05 abs s32 |
-tcgen05 kind::mxf4 scale_vec::4X |
-tcgen05 b6x16_p32 collector::b1::use |
-tcgen05 16x64b red |
-tcgen05 16x256b red |
-tcgen05 block16 kind::mxf8f6f4 |
-tcgen05 mma u32 |
-tcgen05 kind::mxf4nvf4 scale_vec::1X |
-tcgen05 64x128b mma |
-tcgen05 b6x16_p32 collector::b3::lastuse |
-tcgen05 b64 mma |
-tcgen05 kind::mxf4 scale_vec::1X |
-tcgen05 kind::f16 kind::tf32 |
-tcgen05 NaN mma |
-tcgen05 cta_group::2 x128 |
-tcgen05 aligned mma |
-tcgen05 kind::mxf4nvf4 x4 |
-tcgen05 b6x16_p32 collector::b1::fill |
-tcgen05 f32 sp |
-tcgen05 collector::b3::fill sync |
-tcgen05 abs block_scale |
-tcgen05 mma multicast::cluster::32b |
-tcgen05 block_scale collector::b1::fill |
-tcgen05 16x256b kind::tf32 |
-tcgen05 down mma |
-tcgen05 b6x16_p32 kind::ti16 |
-tcgen05 f32 u32 |
-tcgen05 1!#i/[b32]/b64 mma |
-tcgen05 1!#i/[b32]/b32/{b32*1} 16x32bx2 |
-tcgen05 2!#i/b64 mma |
-tcgen05 1!#i/{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} st |
-tcgen05 0![b32]/{b32*128}/{b32*4} x128 |
-tcgen05 0![b32]/{b32*16}/{b32*1}/{b32*4}/{b32*8} x4 |
-tcgen05 0![b32]/{b32*2}/{b32*4}/{b32*8} x2 |
-tcgen05 4!#i/b32/pred ws |
-tcgen05 0![b32]/{b32*128}/{b32*1}/{b32*32}/{b32*64} x32 |
-tcgen05 0![b32]/{b32*128}/{b32*2}/{b32*64} x64 |
-tcgen05 0![b32]/{b32*16}/{b32*1}/{b32*32}/{b32*64} x16 |
-tcgen05 16x32bx2 2!#i/[b32]/{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} |
-tcgen05 1!b32/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} max |
-tcgen05 2!#i/[b32]/b32 ld |
-tcgen05 0!{b32*128}/{b32*16}/{b32*1}/{b32*2}/{b32*32}/{b32*4}/{b32*64}/{b32*8} abs |
-tcgen05 1!#i/[b32]/b32/{b32*128}/{b32*32}/{b32*64} x64 |
-tcgen05 #!3/4 f32 |
-tcgen05 0![b32]/{b32*16}/{b32*1}/{b32*32}/{b32*8} x8 |
-tcgen05 1!#i/[b32]/b32/{b32*128}/{b32*1}/{b32*64} x128 |
-tcgen05 3!#i/[b32] min |
-tcgen05 4!#i/[b32]/b32/pred/{b32*8} cta_group::2 |
-tcgen05 0![b32] ws |
-tcgen05 4!#i/[b32]/b32 block_scale |
-tcgen05 1!#i/[b32]/b32/{b32*16}/{b32*1}/{b32*32}/{b32*4}/{b32*8} x8 |
-tcgen05 1!b32/{b32*1} s32 |
-tcgen05 1!#i/[b32]/b32/{b32*2}/{b32*4}/{b32*8} x2 |
-tcgen05 1!#i/[b32]/b16/b32/b64 cta_group::2 |
-tcgen05 #!7/8 kind::mxf4nvf4 |
-tcgen05 aligned -sync |
-tcgen05 sync -aligned |
-tcgen05 ws -cta_group::1 |
-tcgen05 collector::b2::lastuse -ws |
-tcgen05 block16 -kind::mxf4nvf4 |
-tcgen05 collector::b3::discard -ws |
-tcgen05 collector::b2::discard -ws |
-tcgen05 shared::cluster -commit |
-tcgen05 collector::b1::use -ws |
-tcgen05 collector::b2::fill -ws |
-tcgen05 collector::b0::fill -ws |
-tcgen05 collector::b0::use -ws |
-tcgen05 collector::b3::use -ws |
-tcgen05 x1 -b32 |
-tcgen05 sp::2:4 -32x32b |
-tcgen05 warpx4 -32x128b |
-tcgen05 collector::b3::lastuse -ws |
-tcgen05 collector::b0::discard -ws |
-tcgen05 collector::b1::discard -ws |
-tcgen05 alloc -b32 |
-tcgen05 abs -f32 |
-tcgen05 pack::16b -b32 |
-tensormap | 8.3 sm_90+
-tensormap tile | 8.3 sm_100f+ sm_120f+ sm_110f+ sm_90a
-tensormap swizzle_atomicity | 8.6 sm_100f+ sm_120f+ sm_110f+
-tensormap tile*2 |
-tensormap replace*2 |
-tensormap sync -tensormap::generic |
-vote -sync | 1.2 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61
-    sm_62 | 1.2-6.3 sm_70+
-wgmma | 8.0 sm_90a
-wgmma sp | 8.2
-wgmma s8 | 8.4
+abs | f16 | 6.5 sm_53+
+abs | f16x2 | 6.5 sm_53+
+abs cvt fma max min neg wmma.load wmma.mma | bf16 | 7.0 sm_80+
+abs cvt fma max min neg | bf16x2 | 7.0 sm_80+
+activemask | | 6.2 sm_30+
+add fma mul set setp sub | f16 | 4.2 sm_53+
+add fma mul sub | f32x2 | 8.6 sm_100+
+add atom ex2 mul red set setp sub tanh | bf16 | 7.8 sm_90+
+add fma mul set setp sub | f16x2 | 4.2 sm_53+
+add max min sub | s8x4 | 9.2 sm_120f+ sm_107f+
+add max min sub | u8x4 | 9.2 sm_120f+ sm_107f+
+add max min | s16x2 | 8.0 sm_90+
+add max min | u16x2 | 8.0 sm_90+
+add atom ex2 mul red set setp sub tanh | bf16x2 | 7.8 sm_90+
+add fma mad mul sub | rm | 1.4 sm_13+
+add fma mad mul sub | rp | 1.4 sm_13+
+add fma sub | f16 f32 | 8.6 sm_100+
+add mad mul sub | f32 rm | 2.0 sm_20+
+add mad mul sub | f32 rp | 2.0 sm_20+
+add fma sub | bf16 f32 | 8.6 sm_100+
+addc | cc u64 | 4.3 sm_20+
+alloca stackrestore stacksave | | 7.3 sm_52+
+applypriority createpolicy.cvt createpolicy.fractional createpolicy.range discard | | 7.4 sm_80+
+applypriority discard | | 1:128
+applypriority.async.bulk applypriority.async.bulk.tensor fabric.try_get.async.tensor
+    fabric.try_put.async.tensor fabric.try_red.async.tensor | | 9.4 sm_107f+
+applypriority.async.bulk | | 1:0..1048560/16
+applypriority.async.bulk cp.reduce.async.bulk.tensor | im2col |
+applypriority.async.bulk.tensor | L2::evict_normal*2 |
+atom brkpt red | | 1.4 sm_11+
+atom ld red st | L2::cache_hint | 7.4 sm_80+
+atom red | sys | 5.0 sm_60+
+atom red | cta | 5.0 sm_60+
+atom red | gpu | 5.0 sm_60+
+atom fence ld red st | cluster | 7.8 sm_90+
+atom | b128 | 8.3 sm_90+
+atom ld red st | relaxed | 5.1 sm_70+
+atom ld | acquire | 5.1 sm_70+
+atom | acq_rel | 5.1 sm_70+
+atom cvta cvta.to isspacep ld red st | shared::cluster | 7.8 sm_90+
+atom red st | release | 5.1 sm_70+
+atom red | shared::cta | 7.8 sm_12+
+atom red | noftz | 6.2 sm_60+
+atom red | f64 | 5.0 sm_60+
+atom | b16 | 6.3 sm_70+
+atom red | s64 | 3.1 sm_32+
+atom red | shared | 1.4 sm_12+
+atom fma red | f32 | 2.0 sm_20+
+atom | v4 | 8.1 sm_90+
+atom | b64 | 1.4 sm_12+
+atom red | u64 | 1.4 sm_12+
+atom red | f16 | 6.3 sm_70+
+atom red | -global | 1.4 sm_12+
+atom red | max u64 | 3.1 sm_32+
+atom | f32 noftz | 9.4 sm_90+
+atom | and b64 | 3.1 sm_32+
+atom | b64 or | 3.1 sm_32+
+atom red | min u64 | 3.1 sm_32+
+atom | b64 xor | 3.1 sm_32+
+atom | b64 shared | 2.0 sm_20+
+atom | b64 shared::cta | 7.8 sm_20+
+atom | b128 sys | 8.4
+atom | b64 -global | 2.0 sm_20+
+atom red | u64 -global | 2.0 sm_20+
+atom | max -global | 2.0 sm_20+ | 7.8 sm_12 sm_13
+atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
+atom | #=5 |
+atom cp.async.bulk ld | 1=[*{b32*1}]/[*{b32*2}] |
+atom | L2::cache_hint shared |
+bar.arrive bar.red bfe bfi bfind brev clz copysign cvta cvta.to isspacep ldu popc prefetch prefetchu
+    prmt testp vabsdiff vadd vmad vmax vmin vset vshl vshr vsub | | 2.0 sm_20+
+bar.arrive bar.cta.arrive bar.cta.sync bar.sync barrier.arrive barrier.cta.arrive barrier.cta.sync
+    barrier.sync | | 0:0..15
+bar.cta.arrive bar.cta.red bar.cta.sync | | 7.8 sm_20+
+bar.cta.red bar.red barrier.cta.red barrier.red | | 1:0..15
+bar.warp.sync barrier.arrive barrier.red barrier.sync fns shfl.sync vote.sync | | 5.1 sm_30+
+barrier.cluster.arrive barrier.cluster.wait getctarank griddepcontrol mapa mbarrier.try_wait
+    stmatrix | | 7.8 sm_90+
+barrier.cluster.arrive | relaxed | 8.0
+barrier.cluster.arrive | release | 8.0
+barrier.cluster.wait mbarrier.test_wait mbarrier.try_wait | acquire | 8.0
+barrier.cta.arrive barrier.cta.red barrier.cta.sync | | 7.8 sm_30+
+barrier.red | 1=pred^pred/{b32*1}/{b32*8} |
+bfe | | 2:0..255
+bfe bfi | | 3:0..255
+bfi | | 4:0..255
+bmsk szext | | 7.6 sm_70+
+clmad | | 9.3 sm_80+
+clusterlaunchcontrol.query_cancel clusterlaunchcontrol.try_cancel st.bulk | | 8.6 sm_100+
+clusterlaunchcontrol.query_cancel cp.async.bulk.prefetch.tensor | shared::cta |
+clusterlaunchcontrol.try_cancel | multicast::cluster::all | 8.6 sm_100f+ sm_120f+ sm_110f+
+cp.async cp.async.commit_group cp.async.mbarrier.arrive cp.async.wait_all cp.async.wait_group
+    mbarrier.arrive mbarrier.arrive_drop mbarrier.init mbarrier.inval mbarrier.pending_count
+    mbarrier.test_wait redux.sync | | 7.0 sm_80+
+cp.async | L2::cache_hint | 7.4
+cp.async | L2::128B | 7.4
+cp.async | L2::64B | 7.4
+cp.async | L2::256B | 7.4
+cp.async | L1::32B | 7.4
+cp.async | | 2:4,8,16
+cp.async | cg | 2:16
+cp.async | | 3:0..16
+cp.async.bulk cp.async.bulk.commit_group cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor
+    cp.async.bulk.tensor cp.async.bulk.wait_group cp.reduce.async.bulk cp.reduce.async.bulk.tensor
+    elect.sync mbarrier.complete_tx mbarrier.expect_tx | | 8.0 sm_90+
+cp.async.bulk cp.async.bulk.tensor mbarrier.arrive mbarrier.arrive_drop mbarrier.complete_tx
+    mbarrier.expect_tx tcgen05.commit | multicast::cluster::32b | 9.4 sm_107f+
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_16bytes::8 | 9.4 sm_107f+
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_16bytes::80 | 9.4 sm_107f+
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_16bytes::8000 | 9.4 sm_107f+
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_16bytes::80000000 | 9.4
+    sm_107f+
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff | 9.4 sm_107f+
+cp.async.bulk | ignore_oob | 9.2
+cp.async.bulk cp.async.bulk.tensor | mbarrier::report::disabled | 9.4 sm_107f+
+cp.async.bulk | multicast::cluster::16b | 9.4
+cp.async.bulk | b128 | 9.3
+cp.async.bulk | cp_mask | 8.6 sm_100+
+cp.async.bulk | mbarrier::complete_tx::bytes -shared::cluster | 8.6
+cp.async.bulk cp.reduce.async.bulk | | 2:0..1048560/16
+cp.async.bulk fabric.try_pullred | f64 |
+cp.async.bulk cp.reduce.async.bulk.tensor tensormap.cp_fenceproxy | global*2 |
+cp.async.bulk | 2=b64/{b32*1}/{b64*4} |
+cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor | L2::evict_last | 9.4 sm_107f+
+cp.async.bulk.prefetch.tensor cp.async.bulk.tensor cp.reduce.async.bulk.tensor |
+    override::global_address | 9.4 sm_107f+
+cp.async.bulk.prefetch.tensor | tile::gather4 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.prefetch.tensor cp.reduce.async.bulk.tensor | cta_group::1 |
+cp.async.bulk.tensor | cta_group::1 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.tensor | cta_group::2 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.tensor | tile::scatter4 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.tensor | tile::gather4 | 8.6 sm_100+
+cp.async.bulk.tensor | mbarrier::complete_tx::bytes shared::cta | 8.6
+cp.async.bulk.tensor | multicast::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.tensor | | 3:0..
+cp.async.bulk.tensor cp.reduce.async.bulk.tensor | L2::evict_last |
+cp.async.bulk.tensor | override::global_address*2 |
+cp.async.bulk.tensor | cta_group::1*2 |
+cp.async.bulk.tensor | cta_group::2*2 |
+cp.async.bulk.tensor | ignore_oob |
+cp.async.bulk.tensor | min |
+cp.async.bulk.tensor fabric.try_get.async.tensor fabric.try_put fabric.try_put.async.tensor | b32 |
+cp.async.bulk.tensor st.async | cg |
+cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff*2 |
+cp.async.bulk.tensor | 2=#i/[*{b32*1}]/[*{b32*2}]/[*{b32*4}]/_/b32^pred |
+cp.async.bulk.tensor | 3=#f/b128/f32/pred/{b64*2} |
+cp.async.bulk.tensor | multicast::cluster override::global_address |
+cp.async.bulk.tensor | cta_group::1 cta_group::2 |
+cp.async.bulk.tensor | 4d tile::gather4 |
+cp.async.bulk.tensor | 5d tile::gather4 |
+cp.async.bulk.tensor | mbarrier::complete_tx::bytes tile::scatter4 |
+cp.async.bulk.tensor | 3d tile::gather4 |
+cp.async.bulk.tensor | multicast::cluster::16b override::global_address |
+cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*5}] 4d |
+cp.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] mbarrier::complete_tx::bytes |
+cp.async.bulk.tensor | 1=[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
+cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] 5d |
+cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] 2d |
+cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] 3d |
+cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}]/[b32] tile::gather4 |
+cp.async.bulk.tensor | override::global_dim_stride -override::global_address |
+cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.init
+    mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
+cp.reduce.async.bulk | 2={b64*2}/{f32*2} |
+cp.reduce.async.bulk.tensor tensormap.cp_fenceproxy | shared::cta*2 |
+cp.reduce.async.bulk.tensor mbarrier.check_layout mbarrier.test_wait mbarrier.try_wait |
+    shared::cluster |
+cp.reduce.async.bulk.tensor | noinc |
+cp.reduce.async.bulk.tensor | L2::64B |
+cp.reduce.async.bulk.tensor tcgen05.mma.ws tcgen05.mma.ws.sp | cta_group::2 |
+cp.reduce.async.bulk.tensor | mbarrier::report::validity::per_16bytes::8000 |
+cp.reduce.async.bulk.tensor | prefetch |
+cp.reduce.async.bulk.tensor | tile::gather4 |
+cp.reduce.async.bulk.tensor | tile::scatter4 |
+cp.reduce.async.bulk.tensor | -bulk_group |
+cp.reduce.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] |
+cp.reduce.async.bulk.tensor | 0=[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
+cp.reduce.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*3}]/[*{b32*5}] 4d |
+createpolicy.range | fabric | 9.4 sm_100+
+cvt | satfinite | 8.1 sm_100+ sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 | 7.8 sm_90 sm_90a
+cvt max min | f16x2 | 7.0 sm_80+
+cvt | tf32 | 7.0 sm_80+
+cvt | s2f6x2 | 9.1 sm_100a sm_103a sm_107a sm_110a sm_120a sm_121a
+cvt | ue8m0x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+cvt | e2m3x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16*2 | 7.8 sm_90+
+cvt | e3m2x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+cvt | rs | 8.7 sm_100a sm_103a sm_107a
+cvt | e4m3x2 | 7.8 sm_90+ | 8.1 sm_89
+cvt | e5m2x2 | 7.8 sm_90+ | 8.1 sm_89
+cvt | relu*2 | 7.8 sm_90+
+cvt fma | relu | 7.0 sm_80+
+cvt | bf16 f64 | 7.8 sm_90+
+cvt | bf16 rni | 7.8 sm_90+
+cvt | bf16 rpi | 7.8 sm_90+
+cvt | bf16 rzi | 7.8 sm_90+
+cvt | bf16 f16 | 7.8 sm_90+
+cvt | relu tf32 | 7.8 sm_90+
+cvt | bf16 s64 | 7.8 sm_90+
+cvt | bf16 u32 | 7.8 sm_90+
+cvt | bf16 u64 | 7.8 sm_90+
+cvt | rn tf32 | 7.8 sm_90+
+cvt | rz tf32 | 7.8 sm_90+
+cvt | bf16 s16 | 7.8 sm_90+
+cvt | bf16 s32 | 7.8 sm_90+
+cvt | bf16 u16 | 7.8 sm_90+
+cvt | ftz s64 | 1.5
+cvt | rz satfinite | 8.1
+cvt | satfinite tf32 | 8.1
+cvt | f16 satfinite | 8.1
+cvt | 1=b16 bf16 | 7.1
+cvt | 0={f32*4} |
+cvt | s32 satfinite |
+cvt | ftz -f32 |
+cvt.pack | | 6.5 sm_72+
+cvt.pack | u2 | 6.5 sm_75+
+cvt.pack | s2 | 6.5 sm_75+
+cvt.pack | s4 | 6.5 sm_75+
+cvt.pack | u4 | 6.5 sm_75+
+cvt.pack | 0=b16/pred |
+cvta cvta.to isspacep | param::entry | 8.3 sm_70+
+cvta cvta.to isspacep | param | 7.7 sm_70+
+cvta cvta.to isspacep | const | 3.1
+cvta | 1=#f/_/b16/pred/{b32*1} |
+div rcp sqrt | rp | 2.0 sm_20+
+div rcp sqrt | rm | 2.0 sm_20+
+div rcp sqrt | rz | 2.0 sm_20+
+div mad rcp sqrt | f32 rn | 2.0 sm_20+
+dp2a.hi dp2a.lo dp4a | | 5.0 sm_61+
+ex2 | f16x2 | 7.0 sm_75+
+ex2 | f16 | 7.0 sm_75+
+fabric.submit fabric.try_get fabric.try_pullred fabric.try_put fabric.try_red fabric.wait
+    multimem.red.async multimem.st.async | | 9.3 sm_100+
+fabric.submit | override::global_address |
+fabric.try_atom | | 9.4 sm_100+
+fabric.try_atom | bf16 |
+fabric.try_atom | sys*2 |
+fabric.try_atom | -shared::cta |
+fabric.try_atom | 3=#i/%/b128/b16 |
+fabric.try_atom | 1=[*{b32*2}] |
+fabric.try_get.async.tensor fabric.try_put.async.tensor | b64 |
+fabric.try_get.async.tensor fabric.try_put.async.tensor fabric.try_red | cp_mask |
+fabric.try_pullred | acc::f32 | 9.3 sm_100f+ sm_120f+ sm_110f+
+fabric.try_pullred fabric.try_red | override::global_dim_stride |
+fabric.try_pullred | 0=[*{b32*2}]/[*{b32*4}] |
+fabric.try_pullred | 2={b32*8}/{f32*4} |
+fabric.try_pullred | 3=[*b64]/f64 |
+fabric.try_put | 1d |
+fabric.try_put.async.tensor | L2::cache_hint*2 |
+fabric.try_put.async.tensor multimem.red | f16x2 |
+fabric.try_put.async.tensor | sync_restrict::reads |
+fabric.try_put.async.tensor | tile*2 |
+fabric.try_put.async.tensor | try_pullred |
+fabric.try_put.async.tensor fabric.try_red | -mbarrier::complete_tx::16B |
+fabric.try_put.async.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] |
+fabric.try_put.async.tensor | 4=_/b16/b32^pred |
+fabric.try_put.async.tensor | 2=b64/pred^pred |
+fabric.try_put.async.tensor | 3=[*b64]/[*{b32*1}] |
+fabric.try_put.async.tensor | 1d 4d |
+fabric.try_put.async.tensor | 1d override::global_dim_stride |
+fabric.try_red | tile |
+fabric.try_red | cas |
+fabric.try_red | 3=#i/b32^pred |
+fabric.try_red | 2=b16/{b32*2}/{f32*4} |
+fabric.try_red | 0=[*{b32*2}]/[*{b32*5}] |
+fabric.try_red | 1=[*{b32*3}]/[*{b32*4}] |
+fence match wmma.load wmma.store | | 5.1 sm_70+
+fence | release | 8.0 sm_90+
+fence | acquire | 8.6 sm_90+
+fence | async | 8.0 sm_90+
+fence | fabric::fabric | 9.3 sm_100+
+fence | sync_restrict::shared::cluster::read | 9.4
+fence | fabric::generic | 9.3 sm_100+
+fence | generic::fabric | 9.3 sm_100+
+fence | alias | 7.5
+fence | sync_restrict::shared::cta | 8.6
+fence | alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
+fence | release sys | 8.6
+fence | release -mbarrier_init | 8.6
+fence.proxy.tensormap::generic tensormap.cp_fenceproxy | | 8.3 sm_90+
+fma | oob | 8.1 sm_90+
+isspacep | 1=b16/pred/{b32*2} |
+ld | L2::256B | 7.4 sm_80+
+ld | nc | 3.1 sm_32+
+ld | L2::128B | 7.4 sm_75+
+ld st | L1::evict_first | 7.4 sm_70+
+ld | L1::32B | 7.4 sm_75+
+ld st | L1::no_allocate | 7.4 sm_70+
+ld st | L1::evict_last | 7.4 sm_70+
+ld st | weak | 5.1 sm_70+
+ld | L2::64B | 7.4 sm_75+
+ld st | cg | 2.0 sm_20+
+ld | ca | 2.0 sm_20+
+ld | cv | 2.0 sm_20+
+ld ldu mov st | b128 | 8.3 sm_70+
+ld st | cs | 2.0 sm_20+
+ld | lu | 2.0 sm_20+
+ld st | L1::evict_normal | 7.4 sm_70+
+ld st | L2::evict_last | 8.8 sm_100+
+ld st | mmio | 8.2
+ld ldu | 0=b128 | 8.3 sm_70+
+ld st | b64 v4 | 8.8 sm_100+
+ld st | local volatile | 9.1
+ld | b32 v8 | 8.8 sm_100+
+ld | v4 volatile | 2.0 sm_20+ | 9.1 sm_10 sm_11 sm_12 sm_13
+ld | u8 volatile | 2.0 sm_20+
+ld | acquire mmio | 9.3
+ld | s16 volatile | 2.0 sm_20+ | 9.4 sm_10
+ld | b8 volatile | 2.0 sm_20+
+ld | s8 volatile | 2.0 sm_20+
+ld | 1=[b32] volatile | 2.0 sm_20+
+ld | 0={b16*4} s16 | 2.0 sm_11+
+ld | 2=f64/pred/{b16*8}/{b32*1} |
+ld | nc weak |
+ld | nc -global |
+ldmatrix | | 6.5 sm_75+
+ldmatrix | b8x16 | 8.6 sm_100f+ sm_120f+ sm_110f+
+ldmatrix stmatrix | b8 | 8.6 sm_100f+ sm_120f+ sm_110f+
+lop3 | | 4.3 sm_50+
+lop3 | and | 8.2 sm_70+
+lop3 | or | 8.2 sm_70+
+mad | f32 rz | 2.0 sm_20+
+mad.hi mad.lo | cc | 3.0 sm_20+
+madc.hi madc.lo | | 3.0 sm_20+
+madc.lo | cc*2 | 4.3
+madc.lo | cc s64 | 4.3
+madc.lo | sat |
+max min | NaN | 7.0 sm_80+
+max min | abs | 7.2 sm_82+
+max min | relu | 8.0 sm_90+
+max min | f16 | 7.0 sm_80+
+max min | #4 | 8.8 sm_100+
+mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | cluster | 8.0 sm_90+
+mbarrier.arrive mbarrier.arrive_drop | expect_tx | 8.0 sm_90+
+mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | relaxed | 8.6 sm_90+
+mbarrier.arrive | shared::cluster | 8.0 sm_90+
+mbarrier.arrive mbarrier.arrive_drop | cta | 8.0
+mbarrier.arrive | -shared | 7.1
+mbarrier.arrive mbarrier.arrive_drop | 2=#i | 7.8 sm_90+
+mbarrier.arrive | 0=_ | 7.1
+mbarrier.arrive | #3 cta | 8.0 sm_90+
+mbarrier.arrive | -expect_tx | 2:0..
+mbarrier.arrive mbarrier.complete_tx | parity |
+mbarrier.arrive | arrive |
+mbarrier.arrive mbarrier.expect_tx multimem.red | acquire |
+mbarrier.arrive | arrive_drop |
+mbarrier.arrive mbarrier.arrive_drop | -b64 |
+mbarrier.arrive | 1=#i/b32/b64 |
+mbarrier.arrive | 0=b128/b32/b32^pred/pred |
+mbarrier.arrive | 2=#f/b64/{b32*8} |
+mbarrier.arrive | 0=b128/b32^pred/b64 shared::cluster |
+mbarrier.arrive_drop | shared::cta | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
+mbarrier.arrive_drop | #3 | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
+mbarrier.arrive_drop | cta -noComplete | 8.0 sm_90+
+mbarrier.arrive_drop | 1=#i/_/b32/b64/pred^pred |
+mbarrier.arrive_drop | 0=%/b32/pred |
+mbarrier.check_layout | | 9.3 sm_90+
+mbarrier.check_layout mbarrier.try_wait tcgen05.mma.ws | multicast::cluster::32b |
+mbarrier.expect_tx mbarrier.test_wait mbarrier.try_wait multimem.ld_reduce | release |
+mbarrier.expect_tx mbarrier.try_wait | layout::v1 |
+mbarrier.init | layout::v1 | 9.3 sm_90+
+mbarrier.init | layout::v0 | 9.3 sm_90+
+mbarrier.init | | 1:1..1048575
+mbarrier.test_wait | phase_type::primary | 9.3 sm_90+
+mbarrier.test_wait | phase_type::conditional | 9.3 sm_90+
+mbarrier.test_wait | parity | 7.1
+mbarrier.test_wait | 0=b32/b8/{b32*3} |
+mbarrier.test_wait | 3=_/f32 |
+mbarrier.try_wait | phase_type::primary | 9.3
+mbarrier.try_wait | phase_type::conditional | 9.3
+mbarrier.try_wait | relaxed | 8.6
+mbarrier.try_wait | check_layout |
+mbarrier.try_wait | phase_type::primary*2 |
+mbarrier.try_wait | 2=f32/pred/pred^pred |
+mbarrier.try_wait | 0=b64/b8/{b32*2} |
+mma | 0=b32/f32 |
+mma.sp mma.sp::ordered_metadata | | 5:0..3
+mma.sp mma.sp::ordered_metadata | m16n8k8 |
+mma.sp::ordered_metadata | e2m1 | 8.7 sm_120f+
+mma.sp::ordered_metadata | e2m1 | 5:0
+mov | 1=%pm3_64 | 4.0 sm_50+
+movmatrix | | 7.8 sm_75+
+multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
+multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
+multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
+multimem.ld_reduce | acc::f32 | 8.2
+multimem.ld_reduce | ld_reduce |
+multimem.ld_reduce | reduce |
+multimem.ld_reduce | 0=_/b128/b16/b32^pred/{b32*8} |
+multimem.ld_reduce | add s64 |
+multimem.ld_reduce | 0=b16/b32 s64 |
+multimem.ld_reduce | 0=b32/b32^pred b64 |
+multimem.ld_reduce | 0=b64/{b32*4} b32 |
+multimem.ld_reduce | 0=b64/{b32*4}/{b32*8} u32 |
+multimem.red | bulk_group |
+multimem.red | 1=%/b16/b32^pred/{b16*2}/{b32*3}/{b32*4}/{b64*4} |
+multimem.red | f32 min |
+multimem.red | 1=b32 u64 |
+multimem.red.async | cluster |
+multimem.st | 1=[b64]/b128 |
+multimem.st.async | cta |
+multimem.st.async | relaxed |
+nanosleep | | 6.2 sm_70+
+neg | f16 | 5.1 sm_53+
+neg | f16x2 | 5.1 sm_53+
+pmevent | mask | 3.0 sm_20+
+pmevent | | 0:0..65535
+prefetch | L1::32B | 9.4 sm_90+
+prefetch | tensormap | 8.0 sm_90+
+prefetch | L2::evict_last | 7.4 sm_80+
+prefetch | L2::evict_normal | 7.4 sm_80+
+rcp | approx f64 | 2.1 sm_20+
+red | b64 | 3.1 sm_32+
+red | v2 | 8.1 sm_90+
+red | b32 | 1.4 sm_12+
+red | and | 2.0 sm_20+ | 7.8 sm_12 sm_13
+red | 1=#i | 2.0 sm_20+ | 7.8 sm_12 sm_13
+red | f32 noftz | 9.4
+red | b32 -shared | 2.0 sm_20+ | 7.8 sm_12 sm_13
+red | and -shared::cta | 2.0 sm_20+
+red | 0=[b64] 1=#i | 2.0 sm_20+
+red | 2=%/b16/b32/f32/f64/{b32*4}/{b64*4} |
+red | 0=[*{b32*1}]/[*{b32*2}] |
+red.async st.async | global | 8.7 sm_100+
+red.async | gpu |
+red.async | relaxed*2 |
+red.async | 1=b16/{f32*2}/{f32*4} |
+red.async | 2=#i/[*{b32*1}]/b64 |
+red.async | mbarrier::complete_tx::bytes sys |
+redux.sync | f32 | 8.6 sm_100f+
+rsqrt | f64 ftz | 4.0 sm_20+
+set | u16x2 | 9.4 sm_107f+
+set | f16x2 s32 | 6.5
+set | f16 s32 | 6.5
+set | f16x2 -f16x2*2 | 6.5
+set | 0=b32 f16 | 6.5
+set | 1=b16 ftz | 6.5
+set | 0=_/b32^pred |
+set | 1=_/b32^pred |
+setmaxnreg | | 8.0 sm_100f+ sm_120f+ sm_110f+ sm_90a
+setmaxnreg | | 0:24..256/8
+shf.l shf.r | | 3.1 sm_32+
+shfl | | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_70 sm_72 sm_75
+shfl | up | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_72 | 5.1-6.3 sm_70
+    sm_75
+shfl.sync | 1=b32^pred |
+spcompress spdecompress tcgen05.ld.red.spcompress tcgen05.ld.spcompress | | 9.4 sm_107a
+st | wt | 2.0 sm_20+
+st | wb | 2.0 sm_20+
+st | L2::evict_first | 8.8 sm_100+
+st | v8 | 2.0 sm_20+ | 7.8 sm_10 sm_11 sm_12 sm_13
+st | L1::evict_unchanged | 7.4
+st | 1={b32*8} | 8.8 sm_100+
+st | 1=b128 | 8.3 sm_70+
+st | mmio release | 9.3
+st | s16 volatile | 2.0 sm_20+ | 7.8 sm_10 sm_11 sm_12 sm_13
+st | s64 volatile | 2.0 sm_20+
+st | f32 v8 | 8.8 sm_100+
+st | 0=[b32] volatile | 2.0 sm_20+
+st | 1={b32*4} s32 | 2.0 sm_20+
+st | 2=f32/pred^pred |
+st.async | L2::cache_hint |
+st.async | b8 |
+st.async | volatile |
+st.async | 2=#i/b16/b32 |
+st.bulk | | 2:0
+stmatrix | 1=#f/#i |
+tanh | | 7.0 sm_75+
+tcgen05.alloc tcgen05.commit tcgen05.cp tcgen05.dealloc tcgen05.fence::after_thread_sync
+    tcgen05.fence::before_thread_sync tcgen05.ld tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws
+    tcgen05.mma.ws.sp tcgen05.relinquish_alloc_permit tcgen05.st tcgen05.wait::ld tcgen05.wait::st |
+    | 8.6 sm_100f+ sm_110f+
+tcgen05.alloc tcgen05.dealloc | exclusive | 9.4
+tcgen05.commit | sync_restrict::shared::read::mma::a | 9.4 sm_107f+
+tcgen05.commit | collector::b1::use |
+tcgen05.commit | -mbarrier::arrive::one |
+tcgen05.cp | block32 |
+tcgen05.dealloc tcgen05.mma | collector::b1::lastuse |
+tcgen05.fence::after_thread_sync tcgen05.mma | aligned |
+tcgen05.ld tcgen05.ld.red tcgen05.st | -sync |
+tcgen05.ld tcgen05.ld.red tcgen05.st | -aligned |
+tcgen05.ld tcgen05.st | -b32 |
+tcgen05.ld | 2={b32*1}/{b32*64}/{f32*16}/{f32*2}/{f32*4} |
+tcgen05.ld | 0=b16/pred^pred |
+tcgen05.ld.red | | 8.8 sm_101f+ sm_110f+
+tcgen05.ld.red tcgen05.ld.red.spcompress | x1 |
+tcgen05.ld.red | 16x128b |
+tcgen05.ld.red | 16x256b |
+tcgen05.ld.red | 16x64b |
+tcgen05.ld.red tcgen05.st | collector::b0::lastuse |
+tcgen05.ld.red | fence::before_thread_sync |
+tcgen05.ld.red | relinquish_alloc_permit |
+tcgen05.ld.red | unpack::16b |
+tcgen05.ld.red |
+    3=#f/_/b32/b64/f32/pred/pred^pred/{b16*2}/{b32*1}/{b32*4}/{b32*64}/{b64*2}/{f32*128}/{f32*2} |
+tcgen05.ld.red | 0=%/b64/{b32*1}/{b64*2}/{b64*4} |
+tcgen05.ld.red | 1=b64/pred/{b32*4}/{b32*8}/{f32*32} |
+tcgen05.ld.red | abs u32 |
+tcgen05.ld.red | 0={b32*128}/{b32*1}/{b32*32}/{b32*64}/{f32*128}/{f32*16}/{f32*4}/{f32*64} x8 |
+tcgen05.ld.red | 0={b32*16}/{b32*2}/{b32*8}/{f32*16}/{f32*4} x128 |
+tcgen05.ld.red | 0={b64*4}/{f32*128}/{f32*2}/{f32*8} x16 |
+tcgen05.ld.red.spcompress tcgen05.mma.ws | x2 |
+tcgen05.ld.red.spcompress | -32x32b |
+tcgen05.ld.red.spcompress | 0=b64/pred |
+tcgen05.ld.red.spcompress | 1=b64/{b16*2} |
+tcgen05.ld.spcompress | s32 |
+tcgen05.ld.spcompress | x64 |
+tcgen05.mma | scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a
+tcgen05.mma tcgen05.mma.sp | scale_vec::1X | 8.6 sm_100a sm_103a sm_107a sm_110a
+tcgen05.mma | scale_vec::4X | 8.7 sm_100a sm_103a sm_107a sm_110a
+tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws tcgen05.mma.ws.sp | kind::i8 | 8.6 sm_100a sm_110a
+tcgen05.mma tcgen05.mma.ws | kind::ti16 | 9.4 sm_107f+
+tcgen05.mma tcgen05.mma.sp | block32 | 8.8
+tcgen05.mma tcgen05.mma.sp | block16 | 8.8
+tcgen05.mma | decompress::lut::b | 9.4 sm_107f+
+tcgen05.mma | kind::mxf4nvf4 | 8.7
+tcgen05.mma | #7 kind::f16 | 8.6 sm_100f+
+tcgen05.mma | #6 4=pred | 8.6 sm_100f+ sm_110a
+tcgen05.mma | #7 kind::tf32 | 8.6 sm_100f+
+tcgen05.mma | kind::f16 | 6:0..15
+tcgen05.mma | kind::tf32 | 6:0..15
+tcgen05.mma | 128x256b |
+tcgen05.mma | collector::b0::discard |
+tcgen05.mma | warpx2::02_13 |
+tcgen05.mma | 3=#f/_/b128/b16/b64/f32 |
+tcgen05.mma | 5=b32/b64/f32/pred^pred |
+tcgen05.mma | 1=b128/b16/b32^pred/pred |
+tcgen05.mma | 2=#f/_/f32/pred |
+tcgen05.mma | 4={b32*128}/{f32*2} |
+tcgen05.mma | block16 kind::mxf8f6f4 |
+tcgen05.mma | kind::mxf4 scale_vec::4X |
+tcgen05.mma | kind::mxf4nvf4 scale_vec::1X |
+tcgen05.mma | kind::mxf8f6f4 scale_vec::2X |
+tcgen05.mma | kind::mxf8f6f4 scale_vec::4X |
+tcgen05.mma.sp | kind::mxf4nvf4 | 8.7 sm_100a sm_103a sm_107a sm_110a
+tcgen05.mma.sp | kind::mxf4 | 8.6 sm_100a sm_103a sm_107a sm_110a
+tcgen05.mma.sp | | 6:0..15
+tcgen05.mma.sp | sp |
+tcgen05.mma.sp | 1=[b64] |
+tcgen05.mma.ws | block16 |
+tcgen05.mma.ws tcgen05.st | collector::a::use |
+tcgen05.mma.ws | cp |
+tcgen05.mma.ws | dealloc |
+tcgen05.mma.ws | kind::mxf8f6f4 |
+tcgen05.mma.ws | pack::16b |
+tcgen05.mma.ws | st |
+tcgen05.mma.ws | sync |
+tcgen05.mma.ws | x16 |
+tcgen05.mma.ws | -cta_group::1 |
+tcgen05.mma.ws | 4=#f/%/b16/b32/b64/{b32*16}/{b32*4}/{f32*16}/{f32*64} |
+tcgen05.mma.ws | 2=#f/_/b16/b32 |
+tcgen05.mma.ws | 1=%/[b64]/f32/pred^pred |
+tcgen05.mma.ws | 3=%/b128/b64/pred |
+tcgen05.mma.ws | 5=b32^pred/f32/pred |
+tcgen05.shift | | 8.6 sm_100a sm_103a sm_107a sm_110a
+tcgen05.st | 2=#f/#i/%/_/{b16*2}/{b64*4} |
+tcgen05.st | 1=%/_/b128/b32/{b64*4} |
+tcgen05.st | 16x128b 1=#i/{b32*1} |
+tensormap.cp_fenceproxy | | 2:128
+tensormap.replace | | 8.3 sm_100f+ sm_120f+ sm_110f+ sm_90a
+tensormap.replace | swizzle_atomicity | 8.6 sm_100+
+tensormap.replace | box_dim | 1:0..4
+tensormap.replace | fill_mode | 1:0,1
+tensormap.replace | elemtype | 1:0..15
+tensormap.replace | global_dim | 1:0..4
+tensormap.replace | swizzle_mode | 1:0..4
+tensormap.replace | interleave_layout | 1:0..2
+tensormap.replace | element_stride | 1:0..4
+tensormap.replace | swizzle_atomicity | 1:0..3
+tensormap.replace | -tile |
+tensormap.replace | 1=b16/{b32*4} |
+vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 | |
+    3.0 sm_30+
+vabsdiff4 | #=3 |
+vabsdiff4 | 3=#i/%/pred |
+vabsdiff4 | 1=#i/{b16*2} |
+vadd | 3=% |
+vmad | po*2 |
+vmad | shr7*2 |
+vmad | 0=b32^pred/{f32*4} |
+vmad | 3=pred^pred/{b16*2} |
+vote | | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62
+    sm_70 sm_72 sm_75
+vote | b32 | 2.0 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 | 5.1-6.3
+    sm_70+
+vote | all | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62
+    | 5.1-6.3 sm_70+
+vote | uni*2 | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61
+    sm_62 | 5.1-6.3 sm_70+
+wgmma.commit_group wgmma.fence wgmma.mma_async wgmma.wait_group | | 8.0 sm_90a
+wgmma.mma_async | | 3:0,1
+wgmma.mma_async | | 4:-1,1
+wgmma.mma_async | | 5:-1,1
+wgmma.mma_async | | 6:0,1
+wgmma.mma_async | | 7:0,1
+wgmma.mma_async.sp | | 8.2 sm_90a
+wgmma.mma_async.sp | | 4:0,1
+wgmma.mma_async.sp | | 5:0,1
+wgmma.mma_async.sp | | 6:-1,1
+wgmma.mma_async.sp | | 7:-1,1
+wgmma.mma_async.sp | | 8:0,1
+wgmma.mma_async.sp | | 9:0,1
+wgmma.wait_group | | 0:0..
+wmma.load wmma.mma wmma.store | f64 | 7.0 sm_80+
+wmma.load wmma.mma wmma.store | m16n16k8 | 7.0 sm_80+
+wmma.load | u8 | 6.3 sm_72+
+wmma.load | b1 | 6.3 sm_75+
+wmma.load | s8 | 6.3 sm_72+
+wmma.load wmma.mma wmma.store | m8n8k32 | 6.3 sm_75+
+wmma.load wmma.mma wmma.store | aligned | 6.3
+wmma.load | 2=#f/b64/f32/{b32*2}/{b32*4} |
+wmma.load | f16 m8n8k128 |
+wmma.load | 0={b32*1}/{b32*2}/{b32*4} f16 |
+wmma.mma | | 6.1 sm_70+
+wmma.mma wmma.store | s32 | 6.3 sm_72+
+wmma.mma | and | 7.1 sm_80+
+wmma.mma | 3=#f/#i/b64/f64 |
+wmma.mma | 1=#i/b16/{f32*8} |
+wmma.mma | 2=b32/{b64*2}/{f32*2} |
+wmma.store | m8n8k128 | 6.3 sm_75+
+wmma.store | 1=#i/b32/{b32*1}/{f32*4} |
+wmma.store | 2=f64/{f32*8}/{f64*1} |
+wmma.store | 1=#i/b32/{b32*4}/{f32*4}/{f32*8} s32 |
 """

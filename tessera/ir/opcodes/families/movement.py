@@ -56,98 +56,67 @@ alloca       | d n i? | stack | side
 FORMS = """
 # conversions; `.ftz` and `.sat` where they mean something
 cvt         | [sat] @integers/u8/s8 @integers/u8/s8 | !D~ T~
-cvt         | (rn/rz/rm/rp) [ftz] [sat] f16/f32/f64/bf16 @integers/u8/s8 | !D~ T~ | bf16:7.8/sm_90
-cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f16/f32/f64/bf16 | !D~ T~ |
-            bf16:7.8/sm_90
+cvt         | (rn/rz/rm/rp) [ftz] [sat] f16/f32/f64/bf16 @integers/u8/s8 | !D~ T~
+cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f16/f32/f64/bf16 | !D~ T~
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 f64 | !D~ T~
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f16 f64 | !D~ T~
-cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] f16 f32 | !D~ T~ | relu:7.0/sm_80
-            satfinite:8.1/sm_70
+cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] f16 f32 | !D~ T~
 cvt         | [ftz] [sat] f64 f16/f32 | !D~ T~
 cvt         | [ftz] [sat] f32 f16 | !D~ T~
 cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f32 f32 | !D~ T~
 cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f64 f64 | !D~ T~
 cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f16 f16 | !D~ T~
-cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] bf16 bf16 | !D~ T~ | 7.8 sm_90
-cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] bf16 f32 | !D~ T~ | 7.0 sm_80
-            satfinite:8.1
-cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] bf16 f16/f64 | !D~ T~ | 7.8 sm_90
-cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] f16 bf16 | !D~ T~ | 7.8 sm_90
-cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~ | 7.1 sm_80 f64:7.8/sm_90
-            ftz:7.8/sm_90
-cvt         | rn/rz/rna [relu] [satfinite] tf32 f32 | !b32 T | 7.0 sm_80 relu:7.8/sm_90
-            rn:7.8/sm_90 rz:7.8/sm_90 satfinite:8.1
-cvt         | * f16x2/bf16x2/@packed f32 | !_ T T | 7.0 sm_80 e4m3x2:7.8/sm_89 e5m2x2:7.8/sm_89
-            e2m3x2:8.6/sm_100a e3m2x2:8.6/sm_100a e2m1x2:8.6/sm_100a ue8m0x2:8.6/sm_100a
-cvt         | * f16x2/bf16x2/@packed f16x2/bf16x2/@packed | | 7.8 sm_89 e2m3x2:8.6/sm_100a
-            e3m2x2:8.6/sm_100a e2m1x2:8.6/sm_100a ue8m0x2:8.6/sm_100a
+cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] bf16 bf16 | !D~ T~
+cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] bf16 f32 | !D~ T~
+cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] bf16 f16/f64 | !D~ T~
+cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] f16 bf16 | !D~ T~
+cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~
+cvt         | rn/rz/rna [relu] [satfinite] tf32 f32 | !b32 T
+cvt         | * f16x2/bf16x2/@packed f32 | !_ T T
+cvt         | * f16x2/bf16x2/@packed f16x2/bf16x2/@packed |
 cvt         | * e4m3x4/e5m2x4/e2m3x4/e3m2x4/e2m1x4 f32 | | 8.7 sm_100a
-cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] | | 6.5 sm_72
+cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] |
 
 # moves, loads, stores, cache control, addresses
-prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T | 2.0 sm_20
-mov         | [v2/v4] b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64/pred/b128 | !M M | b128:8.3/sm_70
+prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T
+mov         | [v2/v4] b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64/pred/b128 | !M M
 ld          | [weak] [@anywhere] [ca/cg/cs/lu/cv] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A | L1::evict_first:7.4/sm_70 L1::evict_last:7.4/sm_70
-            L1::evict_normal:7.4/sm_70 L1::evict_unchanged:7.4/sm_70 L1::no_allocate:7.4/sm_70
-            L2::128B:7.4/sm_70 L2::256B:7.4/sm_80 L2::64B:7.4/sm_75 L2::cache_hint:7.4/sm_80
-            b128:8.3/sm_70 ca:2.0/sm_20 cg:2.0/sm_20 cs:2.0/sm_20 cv:2.0/sm_20 lu:2.0/sm_20
-            param::entry:8.3 shared::cluster:7.8/sm_90 shared::cta:7.8 weak:6.0/sm_70
-            v4.b64:8.8/sm_100 v4.u64:8.8/sm_100 v4.s64:8.8/sm_100 v4.f64:8.8/sm_100 v8:8.8/sm_100
+            [v2/v4/v8] @memory | !V A
 ld          | [weak] [global] nc [ca/cg/cs] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A | 3.1 sm_32 b128:8.3/sm_70
-            v4.b64:8.8/sm_100 v4.u64:8.8/sm_100 v4.s64:8.8/sm_100 v4.f64:8.8/sm_100 v8:8.8/sm_100
-ld          | volatile [@writable] [@ahead] [unified] [v2/v4/v8] @memory | !V A |
-            L2::128B:7.4/sm_75 L2::256B:7.4/sm_80 L2::64B:7.4/sm_75 b128:8.3/sm_70 local:9.1
-            shared::cluster:7.8/sm_90 shared::cta:7.8
+            [v2/v4/v8] @memory | !V A
+ld          | volatile [@writable] [@ahead] [unified] [v2/v4/v8] @memory | !V A
 ld          | relaxed/acquire @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A | 6.0 sm_70 L1::evict_first:7.4 L1::evict_last:7.4
-            L1::evict_normal:7.4 L1::evict_unchanged:7.4 L1::no_allocate:7.4 L2::128B:7.4/sm_75
-            L2::256B:7.4/sm_80 L2::64B:7.4/sm_75 L2::cache_hint:7.4/sm_80 b128:8.3
-            cluster:7.8/sm_90 shared::cluster:7.8/sm_90 shared::cta:7.8
-ld          | mmio relaxed/acquire [@scope] [global] [unified] @memory | !V A | 8.2 sm_70
-            acquire:9.3
-ldu         | [global] [v2/v4] @memory | !V A | 2.0 sm_20 b128:8.3/sm_70
+            [v2/v4/v8] @memory | !V A
+ld          | mmio relaxed/acquire [@scope] [global] [unified] @memory | !V A
+ldu         | [global] [v2/v4] @memory | !V A
 st          | [weak] [@writable/param/param::func] [wb/cg/cs/wt] [@L1] [@L2] [L2::cache_hint]
-            [v2/v4/v8] @memory | A V | L1::evict_first:7.4/sm_70 L1::evict_last:7.4/sm_70
-            L1::evict_normal:7.4/sm_70 L1::evict_unchanged:7.4/sm_70 L1::no_allocate:7.4/sm_70
-            L2::cache_hint:7.4/sm_80 b128:8.3/sm_70 cg:2.0/sm_20 cs:2.0/sm_20
-            shared::cluster:7.8/sm_90 shared::cta:7.8
-            wb:2.0/sm_20 weak:6.0/sm_70 wt:2.0/sm_20
-            v4.b64:8.8/sm_100 v4.u64:8.8/sm_100 v4.s64:8.8/sm_100 v4.f64:8.8/sm_100 v8:8.8/sm_100
-st          | volatile [@writable] [v2/v4/v8] @memory | A V | b128:8.3/sm_70 local:9.1
-            shared::cluster:7.8/sm_90 shared::cta:7.8
-st          | relaxed/release @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [v2/v4/v8] @memory |
-            A V | 6.0 sm_70 L1::evict_first:7.4 L1::evict_last:7.4 L1::evict_normal:7.4
-            L1::evict_unchanged:7.4 L1::no_allocate:7.4 L2::cache_hint:7.4/sm_80 b128:8.3
-            cluster:7.8/sm_90 shared::cluster:7.8/sm_90 shared::cta:7.8
-st          | mmio relaxed/release [@scope] [global] @memory | A V | 8.2 sm_70
-st.async    | * | | 8.1 sm_90
-st.bulk     | [weak] [shared::cta] | | 8.6 sm_100
-prefetch    | [global/local] L1/L2 | A | 2.0 sm_20
-prefetch    | [global] L2::evict_last/L2::evict_normal | A | 7.4 sm_80
+            [v2/v4/v8] @memory | A V
+st          | volatile [@writable] [v2/v4/v8] @memory | A V
+st          | relaxed/release @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [v2/v4/v8] @memory | A
+            V
+st          | mmio relaxed/release [@scope] [global] @memory | A V
+st.async    | * |
+st.bulk     | [weak] [shared::cta] |
+prefetch    | [global/local] L1/L2 | A
+prefetch    | [global] L2::evict_last/L2::evict_normal | A
 prefetch    | [const/param] tensormap |
-prefetch    | [global] L1::32B valid_addr | A
-prefetchu   | L1 | A | 2.0 sm_20
-isspacep    | @anywhere | !pred _ | 2.0 sm_20 const:3.1 param:7.7/sm_70
-            param::entry:8.3/sm_70 shared::cluster:7.8/sm_90 shared::cta:7.8
-cvta.to     | @anywhere u32/u64 | !D !T | 2.0 sm_20 const:3.1 param:7.7/sm_70
-            param::entry:8.3/sm_70 shared::cluster:7.8/sm_90 shared::cta:7.8
-cvta        | @anywhere u32/u64 | !D _ | 2.0 sm_20 const:3.1 param:7.7/sm_70
-            param::entry:8.3/sm_70 shared::cluster:7.8/sm_90 shared::cta:7.8
-mapa        | [shared::cluster] u32/u64 | | 7.8 sm_90
-getctarank  | [shared::cluster] u32/u64 | | 7.8 sm_90
-applypriority | [global] L2::evict_normal | A | 7.4 sm_80
-discard     | [global] L2 | A | 7.4 sm_80
-createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 | 7.4 sm_80
-createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 |
-            7.4 sm_80
-createpolicy.cvt | L2 b64 | !b64 | 7.4 sm_80
+prefetch    | [L1] [global] L1::32B valid_addr | A
+prefetchu   | L1 | A
+isspacep    | @anywhere | !pred _
+cvta.to     | @anywhere u32/u64 | !D T
+cvta        | @anywhere u32/u64 | !D _
+mapa        | [shared::cluster] u32/u64 |
+getctarank  | [shared::cluster] u32/u64 |
+applypriority | [global] L2::evict_normal | A
+discard     | [global] L2 | A
+createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
+createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
+createpolicy.cvt | L2 b64 | !b64
 istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
-stacksave   | u32/u64 | !D | 7.3 sm_52
-stackrestore | u32/u64 | T | 7.3 sm_52
-alloca      | u32/u64 | !D T | 7.3 sm_52
-shfl        | [sync] up/down/bfly/idx b32 | !D T b32 b32 b32 | 3.0 sm_30 sync:6.0
-tensormap   | * | | 8.3 sm_90 replace:8.3/sm_90a
+stacksave   | u32/u64 | !D
+stackrestore | u32/u64 | T
+alloca      | u32/u64 | !D T
+shfl        | [sync] up/down/bfly/idx b32 | !D T b32 b32 b32
+tensormap   | * |
 spcompress spdecompress | * |
 """

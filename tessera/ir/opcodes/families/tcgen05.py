@@ -42,5 +42,5 @@ tcgen05.commit                    | [mbar] ctas | barrier | side
 """
 
 FORMS = """
-tcgen05     | * | | 8.6 sm_100a
+tcgen05     | * |
 """

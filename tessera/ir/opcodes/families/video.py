@@ -16,7 +16,7 @@ vadd4, vsub4, vavrg4, vabsdiff4, vmin4, vmax4, vset4 | d a b c? | video
 """
 
 FORMS = """
-vadd vsub vabsdiff vmin vmax vshl vshr vmad vset | * | | 2.0 sm_20
-vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 | * | | 3.0 sm_30
-vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4 | * | | 3.0 sm_30
+vadd vsub vabsdiff vmin vmax vshl vshr vmad vset | * |
+vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 | * |
+vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4 | * |
 """
