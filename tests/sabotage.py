@@ -184,7 +184,7 @@ def _sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
                         yield owner + function.name, node
 
 
-def _mutants(package: str) -> Iterator[Mutant]:
+def mutants(package: str) -> Iterator[Mutant]:
     for path in sorted((ROOT / PACKAGES[package]).rglob("*.py")):
         text = path.read_text("utf-8")
         lines = text.splitlines()
@@ -467,7 +467,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
     """A sample with as many changes of each package, in random order."""
     chosen = random.Random(seed)
     share = -(-count // len(PACKAGES))
-    every = ([*_mutants(package)] for package in PACKAGES)
+    every = ([*mutants(package)] for package in PACKAGES)
     drawn = [one for rows in every for one in chosen.sample(rows, min(share, len(rows)))]
     chosen.shuffle(drawn)
     return drawn[:count]

@@ -164,12 +164,13 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["TESSERA_NO_CACHE"] = "1"
     known = sabotage.reasons()
+    now = {sabotage.key_of(change) for name in ANALYSIS for change in sabotage.mutants(name)}
     done = {sabotage.key_of(row) for row in sabotage.read_rows(options.output)}
     todo = []
     for row in sabotage.read_rows(options.drawn):
         name = (row["path"], row["function"], row["how"], row["text"])
         right = known.get(name, ("", ""))[0] == options.verdict and row["result"] == "survived"
-        if right and row["package"] in ANALYSIS and sabotage.key_of(row) not in done:
+        if right and sabotage.key_of(row) in now and sabotage.key_of(row) not in done:
             todo.append(row)
     given = dict(programs(options.kernels))
     kept = options.output.with_suffix(".pickle")
