@@ -26,13 +26,9 @@ from tessera.frontend.capture.mixed.block_kernel import block_attention
 
 NAME = "tessera_blocks"
 _KERNEL = triton.jit(block_attention)
-_TILE = 64
-_LINES = 64
-"""Lines of a program: queries of its tokens, by head."""
-_LEAST = 16
-"""The fewest lines that tensor cores multiply."""
-_ELEMENTS = 64 * 128
-"""Elements of the result that a program keeps in registers."""
+_LINES = 16
+"""Lines of a program, which are queries of its tokens by head: the fewest that tensor cores
+multiply, because answers under way have one token each."""
 _NARROW = 2  # bytes of the elements that the kernel is for; others go by operators
 # Arguments of the interface that say nothing more than the seam knows already.
 _KNOWN_TENSORS = ("position_ids", "cache_position")
@@ -184,7 +180,7 @@ def launched(
     out = torch.empty((tokens, heads, wide), dtype=queries.dtype, device=queries.device)
     if queries.stride(2) != 1:
         queries = queries.contiguous()
-    group, widest = _power(heads // key_heads, 1), _power(max(size, wide), 16)
+    group = _power(heads // key_heads, 1)
     _KERNEL[(tokens, key_heads)](
         queries,
         keys,
@@ -192,8 +188,8 @@ def launched(
         tables.blocks,
         tables.rows,
         tables.positions,
-        queries if mask is None else mask.to(torch.uint8).contiguous(),
-        queries if sinks is None else sinks,
+        tables.positions if mask is None else mask.to(torch.uint8).contiguous(),
+        tables.rows if sinks is None else sinks,
         out,
         tokens,
         queries.stride(0),
@@ -204,7 +200,7 @@ def launched(
         GROUP=heads // key_heads,
         SIZE=size,
         VALUE=wide,
-        QUERIES=max(min(_ELEMENTS // widest, _LINES) // group, _LEAST // group, 1),
+        QUERIES=max(_LINES // group, 1),
         WIDE_GROUP=group,
         WIDE_SIZE=_power(size, 16),
         WIDE_VALUE=_power(wide, 16),
@@ -212,9 +208,9 @@ def launched(
         CAP=float(softcap or 0.0),
         HAS_MASK=mask is not None,
         HAS_SINKS=sinks is not None,
-        TILE=_TILE,
+        TILE=64 if max(size, wide) <= 128 else 32,
         num_warps=4,
-        num_stages=3,
+        num_stages=2,
     )
     return out
 
