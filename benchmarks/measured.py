@@ -115,6 +115,11 @@ def _captured(data: Data) -> Data:
     return {"decode": spread(decode), "prefill": spread(prefill), "steps": len(rows)}
 
 
+def _folder(data: Data) -> Data:
+    rows: Data = data["rows"]
+    return rows
+
+
 def _roles(data: Data) -> Data:
     rows = data["rows"]
     rates = {
@@ -340,6 +345,18 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
         ),
     ),
     "Serving and hosts": (
+        Figure(
+            what="256 prompts of 64 to 511 tokens at once over HTTP, answers of 128, H200: an 8B model"
+            " folder",
+            said="{speed[streams][tokens_per_s]:,.0f} tokens/s, with other lengths"
+            " {speed[other lengths][tokens_per_s]:,.0f}, 1,024 prompts"
+            " {speed[1024][tokens_per_s]:,.0f}; a plain loop over the same steps"
+            " {loop[loop][tokens_per_s]:,.0f}; continuous batching of transformers"
+            " {transformers[tokens_per_s]:,.0f}",
+            file="serving_folder_h200.json",
+            command="python -m benchmarks.serving.folder_h200 run --work FOLDER -o FILE",
+            made=_folder,
+        ),
         Figure(
             what="prompts on 84 SMs, answers on 48 of an H200, with hand-over",
             said="{tokens[sequences_equal]} of {tokens[sequences]} sequences equal to a plain"

@@ -12,6 +12,8 @@ are random, as transformers makes them.
 - `start`: how long `tessc serve` takes until it answers: the first time, and once more.
 - `speed`: 256 prompts of 64 to 511 tokens, answers of 128, all sent at once over HTTP: as streams,
   whole, with other lengths, and 1,024 of them.
+- `checked`: those answers against the logits that transformers computes for the same tokens, in f32
+  and in bf16: how far below the best token each of them is, beside what bf16 alone makes of it.
 - `load`: the same requests at random times, at 20, 50 and 80% of that rate: times per token.
 - `loop`: the engine in this process; the steps that it took once more, by a plain loop over the
   same inputs: every token must be the same. And each size of step alone, as a graph.
@@ -44,7 +46,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import parser_of, run_cases
-from benchmarks.common import Row
+from benchmarks.common import Row, machine
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -276,7 +278,8 @@ def load_part(given: argparse.Namespace) -> Row:
         load(given, port, requests(given, 8, seed=8), "warm")
         for share in LOADS:
             count = max(int(most * share * given.load_s), 8)
-            wanted = requests(given, count, seed=5, rate=most * share)
+            # Other prompts for each share, so that none finds blocks of the one before.
+            wanted = requests(given, count, seed=50 + int(10 * share), rate=most * share)
             row[str(share)] = figures(load(given, port, wanted, f"load_{share}"))
             print(share, row[str(share)], file=sys.stderr, flush=True)
     return row
@@ -373,6 +376,51 @@ class Recorded:
         return row
 
 
+def checked(given: argparse.Namespace, count: int = 32) -> Row:
+    """Answers over HTTP against the library: first without, then with blocks that were reused."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    device = "cpu" if given.tiny else "cuda"
+    kinds = (torch.float32, torch.bfloat16)
+    exact, rounded = (
+        AutoModelForCausalLM.from_pretrained(given.work / "model", dtype=kind).to(device).eval()
+        for kind in kinds
+    )
+    asked = json.loads((given.work / "streams.requests.json").read_text("utf-8"))
+    row: Row = {"answers": min(count, len(asked))}
+    for name in ("streams", "streams_again"):
+        answers = json.loads((given.work / f"{name}.answers.json").read_text("utf-8"))
+        ours, theirs, errors = [], [], []
+        for one, answer_ in list(zip(asked, answers, strict=True))[:count]:
+            own = torch.tensor(answer_["tokens"], device=device)
+            whole = torch.tensor([*one["prompt"], *answer_["tokens"][:-1]], device=device)[None]
+            with torch.inference_mode():
+                right, other = (
+                    model(input_ids=whole, logits_to_keep=len(own)).logits[0].float()
+                    for model in (exact, rounded)
+                )
+            best = right.max(-1).values
+            ours.append(best - right.gather(1, own[:, None])[:, 0])
+            theirs.append(best - right.gather(1, other.argmax(-1)[:, None])[:, 0])
+            errors.append((right - other).abs().amax(-1))
+        behind, library, error = (torch.cat(part) for part in (ours, theirs, errors))
+        row[name] = {
+            "tokens": len(behind),
+            "best in f32": round(float((behind == 0).float().mean()), 4),
+            "behind the best by at most twice the error of bf16": round(
+                float((behind <= 2 * error).float().mean()), 5
+            ),
+            "most behind": round(float(behind.max()), 4),
+            "the library's bf16": {
+                "best in f32": round(float((library == 0).float().mean()), 4),
+                "most behind": round(float(library.max()), 4),
+                "error": {"median": float(error.median()), "most": float(error.max())},
+            },
+        }
+    return row
+
+
 def transformers_part(given: argparse.Namespace) -> Row:
     """Continuous batching of the library on the same prompts."""
     import torch
@@ -438,9 +486,10 @@ PARTS = {
     "weights": weights,
     "start": start,
     "speed": speed,
-    "loop": loop,
+    "checked": checked,
     "load": load_part,
     "transformers": transformers_part,
+    "loop": loop,
     "deaths": deaths,
 }
 
@@ -451,7 +500,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--context", type=int, default=640)
-    parser.add_argument("--step-tokens", default="64,256,512,1024")
+    parser.add_argument("--step-tokens", default="64,128,256,1024,2048")
     parser.add_argument("--load-s", type=float, default=12.0, help="seconds of each load")
     parser.add_argument("--deaths", type=int, default=50)
     parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
@@ -468,7 +517,7 @@ def main() -> None:
             *("run", "--load-s", str(given.load_s), "--deaths", str(given.deaths)),
             *(["--tiny"] if given.tiny else []),
         ),
-        sums=lambda rows: {"what": "Llama 3 8B from a model folder, bf16, on one GPU"},
+        sums=lambda rows: {"what": "Llama 3 8B from a model folder, bf16, on one GPU", **machine()},
     )
 
 
