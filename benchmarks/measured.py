@@ -346,8 +346,8 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
     ),
     "Serving and hosts": (
         Figure(
-            what="256 prompts of 64 to 511 tokens at once over HTTP, answers of 128, H200: an 8B model"
-            " folder",
+            what="an 8B model folder on an H200: 256 prompts of 64 to 511 tokens at once over HTTP,"
+            " answers of 128",
             said="{speed[streams][tokens_per_s]:,.0f} tokens/s, with other lengths"
             " {speed[other lengths][tokens_per_s]:,.0f}, 1,024 prompts"
             " {many[tokens_per_s]:,.0f}; a plain loop over the same steps"
