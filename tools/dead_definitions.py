@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # What Tessera itself does not call, and who does.
 USED_ELSEWHERE = {
+    "_process_model_before_weight_loading": "the transformers library, of a way to quantize",
     "check_contents": "programs that keep a graph and its contents apart",
     "check_guards": "tests of the CUDA backend: bytes round places",
     "check_replica": "tests and tools that have launch programs and no plan",
@@ -25,6 +26,7 @@ USED_ELSEWHERE = {
     "format_commands": "click, which calls it for the list of commands",
     "get_conv_state": "the transformers library, of a cache",
     "get_mask_sizes": "the transformers library, of a cache",
+    "get_new_dtype": "the transformers library, of a way to quantize",
     "get_query_offset": "the transformers library, of a cache",
     "get_recurrent_state": "the transformers library, of a cache",
     "get_seq_length": "the transformers library, of a cache",
@@ -33,6 +35,9 @@ USED_ELSEWHERE = {
     "is_collective": "users of the opcode table, and its tests",
     "is_compileable": "the transformers library, of a cache",
     "is_recording_past": "the transformers library, of a cache",
+    "is_serializable": "the transformers library, of a way to quantize",
+    "is_trainable": "the transformers library, of a way to quantize",
+    "param_needs_quantization": "the transformers library, of a way to quantize",
     "show_cursor": "rich, which calls it to hide the cursor",
     "to_networkx": "users (examples/03_longest_chain.py)",
     "update_conv_state": "the transformers library, of a cache",

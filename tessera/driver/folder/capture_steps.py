@@ -70,22 +70,36 @@ def footprint(folder: ModelFolder) -> ModelBytes:
     size = MixedSize(tokens=2, rows=1, context=1, block=1, blocks=1)
     with among_fakes():
         step, _ = make_mixed(folder.config, size)
-        _check_shapes(folder, {name: tuple(p.shape) for name, p in step.named_parameters()})
+        _check_tensors(folder, dict(step.named_parameters()))
         parts = step.block_cache.buffers(), step.state_cache.buffers(), step.parameters()
         return ModelBytes(*(sum(own.nbytes for own in part) for part in parts))
 
 
-def _check_shapes(folder: ModelFolder, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse tensors that have the name of a parameter and another shape, before any capture."""
-    checkpoint = open_checkpoint(folder.path)
-    checkpoint.close()
-    for name, tensor in checkpoint.types.items():
-        if name in shapes and tuple(tensor.shape) != shapes[name]:
+def _check_tensors(folder: ModelFolder, parameters: dict[str, torch.nn.Parameter]) -> None:
+    """Refuse tensors that have the name of a parameter and another shape, and modules of which
+    tensors are missing, before any capture."""
+    there = folder.config.tensors
+    modules = {name.rpartition(".")[0] for name in there if name in parameters}
+    for name, parameter in parameters.items():
+        tensor = there.get(name)
+        if tensor is None and name.rpartition(".")[0] in modules:
+            raise wrong_folder(f"`{name}` is missing in `{folder.path}`", _COPY)
+        if tensor is not None and tuple(tensor.shape) != tuple(parameter.shape):
             raise wrong_folder(
                 f"`{name}` of `{folder.path}` has the shape {list(tensor.shape)}, and "
-                f"{list(shapes[name])} by its config",
-                "copy the config and the weights of one model",
+                f"{list(parameter.shape)} by its config",
+                _COPY,
             )
+        is_coded = not parameter.is_floating_point()
+        if tensor is not None and is_coded and tensor.width != parameter.element_size():
+            raise wrong_folder(
+                f"`{name}` of `{folder.path}` is {tensor.name}, and not quantized as its "
+                "config says",
+                _COPY,
+            )
+
+
+_COPY = "copy the config and the weights of one model"
 
 
 def capture_steps(
@@ -147,7 +161,15 @@ def fitted_weights(
         checkpoint.close()
     tell(StageProgress("converting weights"))
     (target / "weights").mkdir()
-    state = _loaded(folder, misfit)
+    state = loaded_weights(folder, misfit)
+    for buffer in step.program.declared_buffers():
+        if buffer.name in state and state[buffer.name].nbytes != buffer.bytes:
+            raise wrong_folder(
+                f"`{buffer.name}` of `{folder.path}` has the shape "
+                f"{list(state[buffer.name].shape)} when its parts are joined, and "
+                f"{list(buffer.shape or ())} by its config",
+                _COPY,
+            )
     write_contents(
         target / "weights" / "model.safetensors",
         (
@@ -164,15 +186,20 @@ def fitted_weights(
         converted.close()
 
 
-def _loaded(folder: ModelFolder, misfit: TesseraError) -> dict[str, torch.Tensor]:
+def loaded_weights(folder: ModelFolder, misfit: TesseraError) -> dict[str, torch.Tensor]:
     """The weights as the transformers library loads them, by the names of parameters."""
     from tessera.frontend.capture.meta.hf import class_and_type, config_of, offline
+    from tessera.frontend.capture.mixed.stored_loading import loaded_as_stored
 
-    kind, dtype = class_and_type(config_of(folder.config))
+    config = config_of(folder.config)
+    kind, dtype = class_and_type(config)
+    if folder.config.quantization is not None:
+        loaded_as_stored(config, folder.config.quantization, folder.config.tensors)
     with offline():
         try:
             model, told = kind.from_pretrained(
                 folder.path,
+                config=config,
                 dtype=dtype,
                 use_safetensors=True,
                 trust_remote_code=False,

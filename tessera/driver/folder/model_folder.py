@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tessera.diagnostics import TesseraError
@@ -83,9 +84,11 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
             "name a folder as `save_pretrained` of the transformers library writes it",
         )
     config = read_config(folder / CONFIG)
-    if "quantization_config" in json.loads(read_source(str(folder / CONFIG)).text):
-        raise wrong_folder(f"`{folder}` has quantized weights, which are not served from a folder")
-    open_checkpoint(folder).close()
+    if config.quantized_as and (config.quantization is None or config.quantization.form is None):
+        raise _other_form(folder, config.quantized_as)
+    checkpoint = open_checkpoint(folder)
+    checkpoint.close()
+    config = replace(config, tensors=checkpoint.types)
     shards = sorted(folder.glob("*.safetensors"))
     tokenizer = folder / "tokenizer.json"
     if tokenizer.is_file():
@@ -134,6 +137,22 @@ def _end_tokens(folder: Path, config: HfConfig) -> tuple[int, ...]:
     if not all(type(token) is int and token >= 0 for token in listed):
         raise wrong_folder(f"`eos_token_id` of `{folder}` must be tokens: whole numbers")
     return tuple(listed)
+
+
+def _other_form(folder: Path, values: Mapping[str, object]) -> TesseraError:
+    """The error for weights that are quantized in a way that is not served."""
+    said = [*values.items()]
+    groups = values.get("config_groups")
+    for group in groups.values() if isinstance(groups, dict) else ():
+        weights = group.get("weights") if isinstance(group, dict) else None
+        said += weights.items() if isinstance(weights, dict) else ()
+    plain = [f"{n}: {v}" for n, v in said if isinstance(v, str | int) and n != "quant_method"]
+    return wrong_folder(
+        f"`{folder}` has weights quantized by `{values.get('quant_method')}` "
+        f"({', '.join(plain)[:300]}), which are not served",
+        "served are `fp8`, `mxfp4`, `compressed-tensors` (8 bits, or packed words of 4 or 8 bits), "
+        "`awq` (gemm) and `gptq` (4 or 8 bits, without `desc_act`)",
+    )
 
 
 def wrong_folder(message: str, hint: str | None = None) -> TesseraError:

@@ -93,7 +93,7 @@ def _key(folder: ModelFolder, options: FolderOptions) -> str:
             versions.append(metadata.version(name))
         except metadata.PackageNotFoundError:
             versions.append("")
-    config = json.dumps(folder.config.values, sort_keys=True)
+    config = json.dumps([folder.config.values, folder.config.quantized_as], sort_keys=True)
     told = repr((config, folder.end, folder.files, str(folder.path.resolve()), options, versions))
     return hashlib.blake2b(
         told.encode(), key=code_digest(_CODE).encode(), digest_size=12

@@ -131,7 +131,7 @@ class _Quantizer:
         groups = -(-inputs // self.how.group) if self.how.group else 1
         rows = -(-results // self.how.rows) if self.how.rows else 1
         name = self.buffers[operand.pointer.buffer].name
-        made = [self._added(f"{name}_scale", self.how.scale, (*stack, groups, rows))]
+        made = [self._added(f"{name}{self.how.scale_name}", self.how.scale, (*stack, groups, rows))]
         if self.how.zeros:
             zeros = (*stack, groups, -(-results * self.how.bits // 8))
             made.append(self._added(f"{name}_zeros", DataType.U8, zeros))

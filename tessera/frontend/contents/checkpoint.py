@@ -26,6 +26,7 @@ from tessera.diagnostics import Diagnostic, TesseraError, error
 from tessera.frontend.contents.files import Bytes
 from tessera.frontend.contents.safetensors import SafetensorsFile, TensorType
 from tessera.frontend.text.plain_files import open_plain
+from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import Buffer, Program, Role
 
 _INDEX = ".safetensors.index.json"
@@ -299,6 +300,8 @@ def _misfit(buffer: Buffer, tensor: TensorType) -> str | None:
     is_kind = tensor.dtype is buffer.dtype or (
         buffer.dtype is not None and buffer.dtype.is_bits and buffer.dtype.bytes == tensor.width
     )
+    # Steps take floats of 8 bits as bytes.
+    is_kind |= buffer.dtype is DataType.U8 and tensor.name.startswith("F8_")
     if not is_kind:
         wanted = "bytes" if buffer.dtype is None else buffer.dtype.value
         return f"is {tensor.name} in the checkpoint, and {wanted} in the trace"

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ from tessera.frontend.capture.meta.check_config import (
 from tessera.frontend.capture.meta.parts import decoder_step, encoder_step, no_encoder_step
 from tessera.frontend.capture.meta.quantized import Quantization, read_quantization
 from tessera.frontend.capture.problems import not_fake, refusal
+from tessera.frontend.contents.safetensors import TensorType
 from tessera.frontend.text.readfile import read_source
 
 if TYPE_CHECKING:
@@ -64,12 +66,15 @@ class HfStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfConfig:
-    """The values of a config file, and notes about them."""
+    """The values of a config file, and notes about them. `quantized_as` is what it says about
+    quantized weights; `tensors` are those of the checkpoint beside it, where that is read."""
 
     path: Path
     values: dict[str, object]
     notes: tuple[Diagnostic, ...] = ()
+    quantized_as: dict[str, object] = field(default_factory=dict)
     quantization: Quantization | None = None
+    tensors: Mapping[str, TensorType] = field(default_factory=dict)
 
 
 def find_config(text: str) -> Path:
@@ -108,7 +113,7 @@ def read_config(path: Path) -> HfConfig:
                 hint="the model of that type in the transformers library is taken",
             )
         )
-    said = values.pop("quantization_config", None)
+    said = _quantization_values(values)
     quantization = read_quantization(said) if isinstance(said, dict) else None
     if said is not None and quantization is None:
         method = said.get("quant_method") if isinstance(said, dict) else said
@@ -119,7 +124,21 @@ def read_config(path: Path) -> HfConfig:
                 hint="weights are taken in the type of the model",
             )
         )
-    return HfConfig(path=path, values=values, notes=tuple(notes), quantization=quantization)
+    return HfConfig(
+        path=path,
+        values=values,
+        notes=tuple(notes),
+        quantized_as=said if isinstance(said, dict) else {},
+        quantization=quantization,
+    )
+
+
+def _quantization_values(values: dict[str, object]) -> object:
+    """What a config says about quantized weights, which is taken out of it."""
+    text = values.get("text_config")
+    inner = text.pop("quantization_config", None) if isinstance(text, dict) else None
+    own = values.pop("quantization_config", None)
+    return inner if own is None else own
 
 
 def left_wide(config: HfConfig) -> tuple[Diagnostic, ...]:

@@ -4,11 +4,13 @@ In: the values of a config file; the model of the library. Out: `Quantization`, 
 covers. The tensors of each method are those that its checkpoints have: weights of 8 bits, or of 4
 bits two to a byte, with a scale for each group of inputs (or block), and zeros where groups are not
 symmetric. Layers that a config file exempts keep their type, and so does the head, unless it says
-otherwise.
+otherwise. A `StorageForm` says under which names and in which order a checkpoint has these tensors;
+of methods without one only the sizes are known.
 """
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 Values = Mapping[str, object]
 _EXEMPT = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
 _FLOAT8 = DataType.E4M3
+_BLOCK = [128, 128]
+
+
+class StorageForm(enum.Enum):
+    """How a checkpoint stores a weight [..., results, inputs]; names follow that of the weight.
+
+    SCALED: the weight in 8 bits under its own name, and scales for blocks of it. PACKED: words of
+    32 bits along the inputs, least bits first, above their least value. MXFP4: of a stack [expert,
+    inputs, results], blocks [expert, results, block, 16] of two to a byte, and a power of two each.
+    GPTQ: words along the inputs, [inputs, results]. AWQ: words along the results, even ones first.
+    """
+
+    SCALED = "scaled"
+    PACKED = "packed"
+    MXFP4 = "mxfp4"
+    GPTQ = "gptq"
+    AWQ = "awq"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +49,9 @@ class Quantization:
     """Weights of `bits` bits; a scale for `group` inputs (0: all) of `rows` results (0: all).
 
     `arithmetic` is the type of products on GPUs that have it, where inputs are quantized, too; None
-    if weights are widened for products in the type of the inputs.
+    if weights are widened for products in the type of the inputs. The name of a scale is that of
+    its weight with `scale_name`. With `in_scales` a weight is rounded to the type of its scales
+    before that of the model. Zeros are stored less `zero_offset`.
     """
 
     bits: int
@@ -42,6 +63,10 @@ class Quantization:
     kind: DataType = DataType.U8
     experts_only: bool = False
     exempt: tuple[str, ...] = ()
+    form: StorageForm | None = None
+    scale_name: str = "_scale"
+    in_scales: bool = False
+    zero_offset: int = 0
 
     def covers(self, name: str) -> bool:
         """Whether a weight is quantized, as far as its name says."""
@@ -77,21 +102,46 @@ def read_quantization(values: Values) -> Quantization | None:
 
 
 def _float8(values: Values) -> Quantization:
-    block = values.get("weight_block_size")
+    block = values.get("weight_block_size", _BLOCK)
     rows, group = block if isinstance(block, list) and len(block) == 2 else (0, 0)
-    if values.get("quant_method") == "fbgemm_fp8":
-        rows = 1
-    return Quantization(bits=8, rows=rows, group=group, kind=_FLOAT8, arithmetic=_FLOAT8)
+    is_plain = values.get("expert_dtype", "fp8") == "fp8" and not values.get("modules_to_convert")
+    made = Quantization(bits=8, rows=rows, group=group, kind=_FLOAT8, arithmetic=_FLOAT8)
+    if values.get("scale_fmt") == "ue8m0":
+        made = replace(made, scale=DataType.U8)
+    return replace(made, scale_name="_scale_inv", form=StorageForm.SCALED if is_plain else None)
+
+
+def _float8_rows(_values: Values) -> Quantization:
+    return Quantization(bits=8, kind=_FLOAT8, arithmetic=_FLOAT8)
+
+
+def _float8_whole(_values: Values) -> Quantization:
+    return replace(_float8_rows({}), rows=0)
 
 
 def _packed(values: Values) -> Quantization:
     """AWQ and GPTQ: groups of inputs, scales of 16 bits, zeros."""
     bits, group = _integer(values, "bits", 4), _integer(values, "group_size", 128)
-    return Quantization(bits=bits, group=max(group, 0), scale=DataType.F16, zeros=True)
+    made = Quantization(bits=bits, group=max(group, 0), scale=DataType.F16, zeros=True)
+    if str(values.get("quant_method")) == "awq":
+        kinds = {str(values.get(name, "gemm")).lower() for name in ("version", "format")}
+        return replace(made, form=StorageForm.AWQ if kinds == {"gemm"} and bits == 4 else None)
+    kind = values.get("checkpoint_format", "gptq")
+    is_plain = kind in ("gptq", "gptq_v2") and not values.get("desc_act")
+    return replace(
+        made, form=StorageForm.GPTQ if is_plain else None, zero_offset=1 if kind == "gptq" else 0
+    )
 
 
 def _mxfp4(_values: Values) -> Quantization:
-    return Quantization(bits=4, group=32, scale=DataType.U8, experts_only=True)
+    return Quantization(
+        bits=4,
+        group=32,
+        scale=DataType.U8,
+        experts_only=True,
+        form=StorageForm.MXFP4,
+        scale_name="_scales",
+    )
 
 
 def _compressed(values: Values) -> Quantization | None:
@@ -117,7 +167,19 @@ def _compressed(values: Values) -> Quantization | None:
         zeros=not own.get("symmetric", True),
         kind=kind if bits == 8 else DataType.U8,
         arithmetic=kind if bits == 8 and all(inputs) else None,
+        form=_compressed_form(values, own),
+        in_scales=True,
     )
+
+
+def _compressed_form(values: Values, weights: Values) -> StorageForm | None:
+    """How `compressed-tensors` stores weights; None for orders of inputs of its own."""
+    if weights.get("actorder") not in (None, False, "static", "weight"):
+        return None
+    made = _FORMATS.get(str(values.get("format")))
+    if made is StorageForm.PACKED and weights.get("type") == "float":
+        return None
+    return made
 
 
 def _bitsandbytes(values: Values) -> Quantization:
@@ -130,15 +192,21 @@ def _bitsandbytes(values: Values) -> Quantization:
 def _modelopt(values: Values) -> Quantization | None:
     algorithm = str(values.get("quant_algo", ""))
     if algorithm == "FP8":
-        return _float8({})
+        return _float8_whole({})
     if algorithm == "NVFP4":
         return Quantization(bits=4, group=16, scale=_FLOAT8)
     return None
 
 
+_FORMATS = {
+    "naive-quantized": StorageForm.SCALED,
+    "int-quantized": StorageForm.SCALED,
+    "float-quantized": StorageForm.SCALED,
+    "pack-quantized": StorageForm.PACKED,
+}
 _READERS = {
     "fp8": _float8,
-    "fbgemm-fp8": _float8,
+    "fbgemm-fp8": _float8_rows,
     "awq": _packed,
     "gptq": _packed,
     "mxfp4": _mxfp4,

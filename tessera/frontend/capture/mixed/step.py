@@ -33,6 +33,7 @@ from tessera.frontend.capture.mixed.seam import (
     register,
 )
 from tessera.frontend.capture.mixed.states import StateCache, StateKey
+from tessera.frontend.capture.mixed.stored_weights import hold_stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +185,10 @@ class DrawingSingleStep(SingleStep):
 def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
     """The step and its inputs; to be called where tensors are fake."""
     with offline(), torch.device("cuda"):
-        return mixed_step(model_of(seam_config(config), attention=NAME), size)
+        model = model_of(seam_config(config), attention=NAME)
+        if config.quantization is not None:
+            hold_stored(model, config.quantization, config.tensors)
+        return mixed_step(model, size)
 
 
 def mixed_step(model: transformers.PreTrainedModel, size: MixedSize) -> tuple[MixedStep, Inputs]:

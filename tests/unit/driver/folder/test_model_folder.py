@@ -54,15 +54,31 @@ def pickled(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
 
 
+def quantized(folder: Path, **values: object) -> None:
+    changed(folder, "config.json", quantization_config=values)
+
+
 WRONG: dict[str, Callable[[Path], object]] = {
     r"TSR6019.*no `config.json`": lambda folder: (folder / "config.json").unlink(),
     r"TSR6015.*is not JSON": lambda folder: (folder / "config.json").write_text("{"),
     r"TSR1.*00002-of-00004": lambda folder: (folder / SHARD).unlink(),
     r"TSR118": lambda folder: (folder / SHARD).write_bytes(b"\xff" * 64),
     r"TSR1187.*is pickled": pickled,
-    r"TSR6019.*quantized": lambda folder: changed(
-        folder, "config.json", quantization_config={"quant_method": "fp8"}
+    r"TSR6019.*`bitsandbytes` \(bnb_4bit_quant_type: nf4\)": lambda folder: quantized(
+        folder, quant_method="bitsandbytes", bnb_4bit_quant_type="nf4"
     ),
+    r"TSR6019.*`gptq` \(bits: 4, desc_act: True\)": lambda folder: quantized(
+        folder, quant_method="gptq", bits=4, desc_act=True
+    ),
+    r"TSR6019.*`compressed-tensors` \(format: nvfp4-pack-quantized, num_bits: 4\)": (
+        lambda folder: quantized(
+            folder,
+            quant_method="compressed-tensors",
+            format="nvfp4-pack-quantized",
+            config_groups={"group_0": {"weights": {"num_bits": 4}}},
+        )
+    ),
+    r"TSR6019.*`mine` \(\)": lambda folder: quantized(folder, quant_method="mine"),
     r"TSR6019.*`eos_token_id`": lambda folder: changed(
         folder, "generation_config.json", eos_token_id="</s>"
     ),

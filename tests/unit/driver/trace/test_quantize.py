@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[dict[str, Any], Any, str]] = {
         lambda k, n: k * n + 4 * -(-k // 128) * -(-n // 128),
         "e4m3",
     ),
-    "tensor": ({"quant_method": "fp8"}, lambda k, n: k * n + 4, "e4m3"),
+    "tensor": ({"quant_method": "fp8", "weight_block_size": None}, lambda k, n: k * n + 4, "e4m3"),
     "int8": (
         {"quant_method": "compressed-tensors",
          "config_groups": {"g": GROUP | {"input_activations": {"num_bits": 8}}}},
