@@ -73,7 +73,7 @@ def float8(rows: int, group: int, name: str, ones: bool = True) -> Callable[...,
         codes = (codes + (codes >= 127)).astype(np.uint8)
         stored = scales if ones else scales.reshape(())
         wanted = (E4M3[codes] * wide).astype(np.float32)
-        return {"weight": codes, name: stored}, bf16(wanted) if is_narrow else wanted
+        return {"weight": codes, name: stored}, wanted
 
     return made
 
@@ -95,7 +95,7 @@ def packed(bits: int, group: int, zeros: bool) -> Callable[..., Made]:
         }
         if zeros:
             parts["weight_zero_point"] = words((zero + least).T, bits).T.copy()
-        return parts, bf16((codes - zero_wide) * wide)
+        return parts, ((codes - zero_wide) * wide).astype(np.float32)
 
     return made
 
@@ -171,7 +171,7 @@ def write_folder(
                 stored[name] = tensor
                 wide.pop(name)
             for part, values in parts.items():
-                stored[f"{path}.{part}"] = as_torch(part, values)
+                stored[f"{path}.{part}"] = as_torch(part, values, tensor.dtype)
         else:
             stored[name] = tensor
     names = sorted(stored)
@@ -190,10 +190,11 @@ def write_folder(
     return wide
 
 
-def as_torch(name: str, values: np.ndarray) -> Any:
+def as_torch(name: str, values: np.ndarray, dtype: Any) -> Any:
+    """A stored tensor; scales of `compressed-tensors` have the type of the model."""
     import torch
 
     made = torch.from_numpy(np.array(values))
     if made.dtype is torch.uint8:
         return made.view(torch.float8_e4m3fn)
-    return made.bfloat16() if name == "weight_scale" else made
+    return made.to(dtype) if name == "weight_scale" else made

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tessera.settings import with_environment
 from tests.helpers.quantized_folders import by_columns, float8, packed, write_folder
 from tests.unit.frontend.test_capture_mixed import LATENT, SERVED, answered, model_of
 
@@ -170,8 +173,9 @@ def test_tokens_equal_those_of_the_weights_that_are_meant(case: str, tmp_path: P
     assert answered(step_of(narrow), prompts, 9, draw) == generated(model, prompts)
 
 
-# The library has nothing here for blocks that are cut, for AWQ and for GPTQ.
-THEIRS = [case for case in CASES if case not in ("fp8 with cut blocks", "awq", "gptq")]
+# What the library widens on the host: no blocks that are cut, no packed zeros.
+WORDS = [case for case in CASES if case.startswith("words") and "zeros" not in case]
+THEIRS = ["fp8", "fp8 of a whole tensor", "fp8 experts", "fp8 of channels", "mxfp4", *WORDS]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -340,3 +344,73 @@ def test_experts_of_other_forms_are_refused_by_name(case: str, tmp_path: Path) -
     write_folder(tmp_path, *CASES[case][2:])
     with pytest.raises(TesseraError, match=r"TSR6019.*`MixtralExperts` \(`model.layers.0.mlp"):
         footprint(read_folder(tmp_path))
+
+
+KERNEL = """
+import itertools
+import numpy as np, torch
+from tessera.frontend.capture.meta.quantized import read_quantization
+from tessera.frontend.capture.mixed.narrow_products import has_kernel, narrow_grouped
+from tessera.frontend.capture.mixed.stored_weights import widened
+from tests.helpers.quantized_folders import as_torch, float8, mxfp4, packed
+from tests.unit.frontend.test_capture_quantized import BLOCKS, compressed
+
+CASES = [
+    (BLOCKS, float8(16, 16, "weight_scale_inv")),
+    (BLOCKS | {"weight_block_size": [128, 128]}, float8(128, 128, "weight_scale_inv")),
+    (BLOCKS | {"weight_block_size": None}, float8(0, 0, "weight_scale_inv", ones=False)),
+    (compressed("float-quantized"), float8(1, 0, "weight_scale")),
+    (
+        compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=32),
+        packed(4, 32, zeros=False),
+    ),
+    (
+        compressed("pack-quantized", num_bits=4, type="int", group_size=128, symmetric=False),
+        packed(4, 128, zeros=True),
+    ),
+    (compressed("pack-quantized", num_bits=8, type="int"), packed(8, 0, zeros=False)),
+    ({"quant_method": "mxfp4"}, None),
+]
+numbers = np.random.default_rng(1)
+for (values, form), (count, results, inputs, experts) in itertools.product(
+    CASES, [(3, 72, 1024, 1), (130, 40, 160, 1), (37, 72, 192, 5)]
+):
+    how = read_quantization(values)
+    assert has_kernel(how, inputs, torch.float16)
+    if form is None:
+        experts = max(experts, 2)
+        blocks, powers, _ = mxfp4(numbers, np.zeros((experts, inputs, results)))
+        parts = [torch.from_numpy(blocks), torch.from_numpy(powers)]
+        shape = (experts, inputs, results)
+    else:
+        each = []
+        for _ in range(experts):
+            made, _ = form(numbers, numbers.normal(size=(results, inputs)).astype(np.float32))
+            made.pop("weight_shape", None)
+            each.append([as_torch(n, v, torch.bfloat16) for n, v in made.items()])
+        parts = [torch.stack(own) if experts > 1 else own[0] for own in zip(*each, strict=True)]
+        shape = (experts, results, inputs) if experts > 1 else (results, inputs)
+    if experts > 1 and not how.rows:
+        continue
+    parts = [part.view(torch.uint8) if part.dtype.itemsize == 1 else part for part in parts]
+    narrow = widened(how, parts, shape, torch.float16).float()
+    narrow = narrow if form is None else narrow.mT
+    rows = torch.randn(count, inputs).half()
+    if experts == 1:
+        given = narrow_grouped(how, parts, rows, results)
+        wanted = rows.float() @ narrow
+    else:
+        ends = torch.randint(0, count - 2, (experts,)).sort().values.int()
+        given = narrow_grouped(how, parts, rows, results, ends)
+        wanted = torch.zeros(count, results)
+        for number, (first, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+            wanted[first:end] = rows[first:end].float() @ narrow[number]
+    assert given.shape == wanted.shape and given.dtype is torch.float16
+    error = float((given.float() - wanted).abs().max() / wanted.abs().max().clamp(min=1))
+    assert error < 1e-3, (values, count, results, inputs, error)
+"""
+
+
+def test_the_kernel_of_products_widens_weights_as_operators_do() -> None:
+    environment = with_environment({"TRITON_INTERPRET": "1"})
+    subprocess.run([sys.executable, "-c", KERNEL], check=True, env=environment)

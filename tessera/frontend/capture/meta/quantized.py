@@ -50,8 +50,7 @@ class Quantization:
 
     `arithmetic` is the type of products on GPUs that have it, where inputs are quantized, too; None
     if weights are widened for products in the type of the inputs. The name of a scale is that of
-    its weight with `scale_name`. With `in_scales` a weight is rounded to the type of its scales
-    before that of the model. Zeros are stored less `zero_offset`.
+    its weight with `scale_name`. Zeros are stored less `zero_offset`.
     """
 
     bits: int
@@ -65,7 +64,6 @@ class Quantization:
     exempt: tuple[str, ...] = ()
     form: StorageForm | None = None
     scale_name: str = "_scale"
-    in_scales: bool = False
     zero_offset: int = 0
 
     def covers(self, name: str) -> bool:
@@ -168,7 +166,6 @@ def _compressed(values: Values) -> Quantization | None:
         kind=kind if bits == 8 else DataType.U8,
         arithmetic=kind if bits == 8 and all(inputs) else None,
         form=_compressed_form(values, own),
-        in_scales=True,
     )
 
 

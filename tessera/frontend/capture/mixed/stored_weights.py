@@ -25,6 +25,12 @@ from tessera.frontend.capture.meta.quantized import (
     general_name,
     layers_of,
 )
+from tessera.frontend.capture.mixed.narrow_products import (
+    NarrowWeight,
+    has_kernel,
+    linear_forward,
+    narrow_experts,
+)
 from tessera.frontend.capture.mixed.seam import refused
 from tessera.frontend.contents.safetensors import NAMES, TensorType
 from tessera.ir.program.data_type import DataType
@@ -102,7 +108,8 @@ def hold_stored(
     layers = layers_of(model, how)
     held = {}
     for path, module in list(model.named_modules()):
-        changed: dict[str, property] = {}
+        changed: dict[str, object] = {}
+        narrow: dict[str, NarrowWeight] = {}
         for name, weight in list(module.named_parameters(recurse=False)):
             whole = f"{path}.{name}"
             if general_name(whole) not in layers:
@@ -116,13 +123,31 @@ def hold_stored(
             for part in parts:
                 known = tensors.get(f"{path}.{part.name}")
                 module._parameters[part.name] = _parameter(part, known, tensors, weight)
-            names = [part.name for part in parts]
+            names = tuple(part.name for part in parts)
             changed[name] = _widening(how, names, tuple(weight.shape), weight.dtype)
+            if how.form is StorageForm.MXFP4 or not getattr(module, "is_transposed", False):
+                narrow |= _for_kernel(how, name, names, weight)
             held[whole] = tuple(f"{path}.{part.name}" for part in parts)
         if changed and widened:
             kind = type(module)
+            if narrow and kind.forward is nn.Linear.forward:
+                changed["forward"] = linear_forward(*narrow.values())
+            elif narrow and hasattr(getattr(module, "config", None), "_experts_implementation"):
+                narrow_experts(module, narrow)
             module.__class__ = type(kind.__name__, (kind,), changed)
     return held
+
+
+def _for_kernel(
+    how: Quantization, name: str, names: tuple[str, ...], weight: Tensor
+) -> dict[str, NarrowWeight]:
+    """The weight for products by the kernel, if it computes them."""
+    results, inputs = (
+        weight.shape[-2:] if how.form is not StorageForm.MXFP4 else weight.mT.shape[-2:]
+    )
+    if not has_kernel(how, inputs, weight.dtype):
+        return {}
+    return {name: NarrowWeight(how, names, weight.dtype, results)}
 
 
 def _is_quantized(how: Quantization, name: str, stored: list[str], tensors: Tensors) -> bool:
@@ -158,7 +183,9 @@ def _type_of(kind: DataType) -> torch.dtype:
 # --- from codes to numbers ----------------------------------------------------------------------
 
 
-def _widening(how: Quantization, names: list[str], shape: Shape, dtype: torch.dtype) -> property:
+def _widening(
+    how: Quantization, names: tuple[str, ...], shape: Shape, dtype: torch.dtype
+) -> property:
     """The weight as an attribute, computed from the tensors of a module."""
 
     def widen(module: nn.Module) -> Tensor:
@@ -183,8 +210,7 @@ def _scaled(
     wide = scales.reshape(grid)
     if zeros is not None:
         values = values - _over(zeros.reshape(grid).float(), how, shape)
-    made = values * _over(_numbers(wide), how, shape)
-    return made.to(scales.dtype) if how.in_scales else made
+    return values * _over(_numbers(wide), how, shape)
 
 
 def _grid(how: Quantization, shape: Shape) -> Shape:
@@ -219,7 +245,7 @@ def _packed(
         rows = _unpacked(zeros.transpose(-1, -2), how.bits)[..., : shape[-2]] - least
         values = values - _over(rows.transpose(-1, -2).float(), how, shape)
     grid = (*shape[:-1], scales.shape[-1])
-    return (values * _over(scales.reshape(grid).float(), how, shape)).to(scales.dtype)
+    return values * _over(scales.reshape(grid).float(), how, shape)
 
 
 def _mxfp4(
