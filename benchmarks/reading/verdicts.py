@@ -56,14 +56,16 @@ NOT_ALONE = ("bra", "call", "brx", "@", "prototype")
 # Their operands name textures, which these statements cannot.
 NOT_MEASURED = frozenset({"istypep", "suld", "suq", "sured", "sust", "tex", "tld4", "txq"})
 LEARNT_SEED = 1
+KERNELS = ROOT / "tests" / "data" / "kernels" / "ptx"
 _OUT_OF_RANGE = ("unexpected value", "range", "multiple of")
 
 
 def _of_corpora(work: Path) -> list[str]:
     """The statements of the packed corpora, from the work folder if they were taken before."""
-    path = work / f"corpora_{ARCHIVE.stat().st_size}_{FUNCTIONS.stat().st_size}.txt"
+    path = work / f"corpora_{ARCHIVE.stat().st_size}_{FUNCTIONS.stat().st_size}_kernels.txt"
     if not path.exists():
-        contents = (content for place in (ARCHIVE, FUNCTIONS) for _, content in read_texts(place))
+        places = (ARCHIVE, FUNCTIONS, KERNELS)
+        contents = (content for place in places for _, content in read_texts(place))
         texts = (content.decode("utf-8", "surrogateescape") for content in contents)
         path.write_text("\n".join(corpus_statements(texts)))
     return path.read_text().splitlines()

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.settings import with_environment
-from tests.helpers.quantized_folders import by_columns, float8, packed, write_folder
-from tests.unit.frontend.test_capture_mixed import LATENT, SERVED, answered, model_of
-
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 pytest.importorskip("triton", reason="needs Triton")
+
+from tessera.settings import with_environment
+from tests.helpers.quantized_folders import by_columns, float8, packed, write_folder
+from tests.unit.frontend.test_capture_mixed import LATENT, SERVED, answered, model_of
 
 
 def compressed(form: str, **weights: Any) -> dict[str, Any]:

@@ -615,17 +615,9 @@ wmma.load | b1 | 6.3 sm_75+
 wmma.load | s8 | 6.3 sm_72+
 wmma.load wmma.mma wmma.store | m8n8k32 | 6.3 sm_75+
 wmma.load wmma.mma wmma.store | aligned | 6.3
-wmma.load | 2=#f/b64/f32/{b32*2}/{b32*4} |
 wmma.load | f16 m8n8k128 |
-wmma.load | 0={b32*1}/{b32*2}/{b32*4} f16 |
 wmma.mma | | 6.1 sm_70+
 wmma.mma wmma.store | s32 | 6.3 sm_72+
 wmma.mma | and | 7.1 sm_80+
-wmma.mma | 3=#f/#i/b64/f64 |
-wmma.mma | 1=#i/b16/{f32*8} |
-wmma.mma | 2=b32/{b64*2}/{f32*2} |
 wmma.store | m8n8k128 | 6.3 sm_75+
-wmma.store | 1=#i/b32/{b32*1}/{f32*4} |
-wmma.store | 2=f64/{f32*8}/{f64*1} |
-wmma.store | 1=#i/b32/{b32*4}/{f32*4}/{f32*8} s32 |
 """

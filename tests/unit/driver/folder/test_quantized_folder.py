@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
+
 import tessera
 from tessera.driver.folder.model_folder import FolderOptions
 from tests.unit.frontend.test_capture_quantized import drawn, generated, saved
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-torch = pytest.importorskip("torch", reason="needs PyTorch")
-transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 
 @pytest.mark.parametrize(
