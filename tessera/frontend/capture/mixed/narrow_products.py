@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import triton
@@ -75,7 +74,7 @@ def narrow_experts(module: nn.Module, weights: dict[str, NarrowWeight]) -> None:
     module.config._experts_implementation = EXPERTS
 
 
-def _experts_forward(module: Any, hidden: Tensor, index: Tensor, shares: Tensor) -> Tensor:
+def _experts_forward(module: nn.Module, hidden: Tensor, index: Tensor, shares: Tensor) -> Tensor:
     """The sum of what the chosen experts [token, choice] make of a token, by their shares."""
     weights: dict[str, NarrowWeight] = getattr(module, "narrow_weights", {})
     first = "gate_up_proj" if module.has_gate else "up_proj"

@@ -8,7 +8,7 @@ library's registry of ways to quantize is public.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
@@ -24,6 +24,13 @@ from tessera.frontend.capture.meta.quantized import Quantization
 from tessera.frontend.capture.mixed.stored_weights import Tensors, hold_stored, stored_tensors
 
 _NAME = "tessera_stored"
+
+
+class StoredTensor(Protocol):
+    """A tensor of a file, as the library's loader hands it over."""
+
+    def get_dtype(self) -> str:
+        """The type by its name in the file."""
 
 
 class _StoredConfig(QuantizationConfigMixin):  # type: ignore[misc]
@@ -52,7 +59,9 @@ class _StoredQuantizer(HfQuantizer):  # type: ignore[misc]
         for name in self._held:  # modules of which the library draws no first weights
             model.get_submodule(name.rpartition(".")[0])._is_hf_initialized = True
 
-    def get_new_dtype(self, _converter: object, param: Any, dtype: Any) -> torch.dtype | None:
+    def get_new_dtype(
+        self, _converter: object, param: StoredTensor, dtype: torch.dtype
+    ) -> torch.dtype | None:
         """The type that a tensor is cast to; None for codes, which keep theirs."""
         return dtype if param.get_dtype() in ("F16", "BF16", "F32", "F64") else None
 
