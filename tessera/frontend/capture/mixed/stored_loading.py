@@ -26,7 +26,7 @@ from tessera.frontend.capture.mixed.stored_weights import Tensors, hold_stored, 
 _NAME = "tessera_stored"
 
 
-class StoredTensor(Protocol):
+class FileSlice(Protocol):
     """A tensor of a file, as the library's loader hands it over."""
 
     def get_dtype(self) -> str:
@@ -60,7 +60,7 @@ class _StoredQuantizer(HfQuantizer):  # type: ignore[misc]
             model.get_submodule(name.rpartition(".")[0])._is_hf_initialized = True
 
     def get_new_dtype(
-        self, _converter: object, param: StoredTensor, dtype: torch.dtype
+        self, _converter: object, param: FileSlice, dtype: torch.dtype
     ) -> torch.dtype | None:
         """The type that a tensor is cast to; None for codes, which keep theirs."""
         return dtype if param.get_dtype() in ("F16", "BF16", "F32", "F64") else None
