@@ -18,7 +18,6 @@ are random, as transformers makes them.
 - `loop`: the engine in this process; the steps that it took once more, by a plain loop over the
   same inputs: every token must be the same. And each size of step alone, as a graph.
 - `transformers`: continuous batching of the library, on the same prompts.
-- `deaths`: the process of the GPU is killed while it answers, again and again.
 
 `--tiny` does the same with a small model on the CPU backend, but for graphs and `transformers`.
 """
@@ -27,19 +26,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import re
 import shutil
-import signal
 import statistics
 import struct
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +41,7 @@ import numpy as np
 
 from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import Row, machine
+from benchmarks.serving.over_http import behind_best, load, serving, since, steps_done
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -140,33 +135,11 @@ def weights(given: argparse.Namespace) -> Row:
     return {"bytes": sum(p.nbytes for p in model.parameters()), "s": since(begun)}
 
 
-@contextmanager
-def server(given: argparse.Namespace) -> Iterator[tuple[int, float]]:
-    """A `tessc serve`: its port, and how long it took to answer."""
-    command = [sys.executable, "-m", "tessera", "serve", str(given.work / "plan" / "plan.tsp")]
-    command += ["--weights", str(given.work / "model"), "--port", "0", "--name", "model"]
-    command += ["--backend", "cpu"] if given.tiny else []
-    begun = time.monotonic()
-    with (
-        open(given.work / "server.log", "a", encoding="utf-8") as log,
-        subprocess.Popen(
-            [*command, "--max-waiting", "2048"], stdout=subprocess.PIPE, stderr=log, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                if found := re.search(r"serving .*:(\d+)$", line.strip()):
-                    break
-            else:
-                raise RuntimeError((given.work / "server.log").read_text()[-600:])
-            yield int(found[1]), since(begun)
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
+def server(given: argparse.Namespace) -> AbstractContextManager[tuple[int, float]]:
+    """A `tessc serve` of the plan: its port, and how long it took to answer."""
+    options = [str(given.work / "plan" / "plan.tsp"), "--weights", str(given.work / "model")]
+    options += ["--backend", "cpu"] if given.tiny else []
+    return serving(options, given.work / "server.log")
 
 
 def start(given: argparse.Namespace) -> Row:
@@ -175,7 +148,7 @@ def start(given: argparse.Namespace) -> Row:
     for which in ("first", "again"):
         with server(given) as (port, started_s):
             begun = time.monotonic()
-            (answer,) = load(given, port, requests(given, 1, seed=9), which)
+            (answer,) = load(given.work, port, requests(given, 1, seed=9), which)
             row[which] = {"answers_s": started_s, "first_request_s": since(begun)}
             row[which]["tokens"] = len(answer["tokens"])
     return row
@@ -203,21 +176,6 @@ def requests(
 def answer(given: argparse.Namespace) -> int:
     """Tokens of an answer."""
     return 12 if given.tiny else 128
-
-
-def load(
-    given: argparse.Namespace, port: int, wanted: list[dict[str, Any]], name: str
-) -> list[dict[str, Any]]:
-    """What clients in another process got."""
-    files = [given.work / f"{name}.{part}.json" for part in ("requests", "answers")]
-    files[0].write_text(json.dumps(wanted), encoding="utf-8")
-    command = [sys.executable, "-m", "benchmarks.serving.http_load", str(port), *map(str, files)]
-    subprocess.run(command, check=True, timeout=300)
-    answers: list[dict[str, Any]] = json.loads(files[1].read_text("utf-8"))
-    for answer in answers:
-        if "error" in answer:
-            raise RuntimeError(answer["error"])
-    return answers
 
 
 def figures(answers: list[dict[str, Any]]) -> Row:
@@ -259,7 +217,7 @@ def speed(given: argparse.Namespace) -> Row:
     with server(given) as (port, _):
         tokens = {}
         for name, wanted in runs.items():
-            answers = load(given, port, wanted, name.replace(" ", "_"))
+            answers = load(given.work, port, wanted, name.replace(" ", "_"))
             row[name] = figures(answers)
             tokens[name] = [answer["tokens"] for answer in answers]
             print(name, row[name], file=sys.stderr, flush=True)
@@ -275,14 +233,39 @@ def load_part(given: argparse.Namespace) -> Row:
     most = float((given.work / "rate").read_text()) / answer(given)
     row: Row = {"requests_per_s_at_most": round(most, 2)}
     with server(given) as (port, _):
-        load(given, port, requests(given, 8, seed=8), "warm")
+        load(given.work, port, requests(given, 8, seed=8), "warm")
         for share in LOADS:
             count = max(int(most * share * given.load_s), 8)
             # Other prompts for each share, so that none finds blocks of the one before.
             wanted = requests(given, count, seed=50 + int(10 * share), rate=most * share)
-            row[str(share)] = figures(load(given, port, wanted, f"load_{share}"))
+            before = steps_done(port)
+            row[str(share)] = figures(load(given.work, port, wanted, f"load_{share}"))
+            after = steps_done(port)
+            row[str(share)]["steps"] = {n: after[n] - before.get(n, 0) for n in after}
             print(share, row[str(share)], file=sys.stderr, flush=True)
     return row
+
+
+def against_graphs(rows: Mapping[str, Row]) -> Row:
+    """TPOT at each load beside the graphs alone: of the size that most steps had, and the mean."""
+    graphs = rows.get("loop", {}).get("graphs")
+    measured = rows.get("load", {})
+    if not graphs:
+        return {}
+    made: Row = {}
+    for share in map(str, LOADS):
+        if share not in measured:
+            continue
+        steps = {name: n for name, n in measured[share]["steps"].items() if name in graphs}
+        mean = sum(n * graphs[name]["ms"] for name, n in steps.items()) / sum(steps.values())
+        most = max(steps, key=lambda name: steps[name])
+        tpot = measured[share]["tpot_ms"]["p99"]
+        made[share] = {
+            "size that most steps had": most,
+            "TPOT p99 to its graph": round(tpot / graphs[most]["ms"], 3),
+            "TPOT p99 to the mean graph": round(tpot / mean, 3),
+        }
+    return {"load against graphs": made}
 
 
 def loop(given: argparse.Namespace) -> Row:
@@ -378,46 +361,13 @@ class Recorded:
 
 def checked(given: argparse.Namespace, count: int = 32) -> Row:
     """Answers over HTTP against the library: first without, then with blocks that were reused."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    device = "cpu" if given.tiny else "cuda"
-    kinds = (torch.float32, torch.bfloat16)
-    exact, rounded = (
-        AutoModelForCausalLM.from_pretrained(given.work / "model", dtype=kind).to(device).eval()
-        for kind in kinds
-    )
     asked = json.loads((given.work / "streams.requests.json").read_text("utf-8"))
     row: Row = {"answers": min(count, len(asked))}
     for name in ("streams", "streams_again"):
         answers = json.loads((given.work / f"{name}.answers.json").read_text("utf-8"))
-        ours, theirs, errors = [], [], []
-        for one, answer_ in list(zip(asked, answers, strict=True))[:count]:
-            own = torch.tensor(answer_["tokens"], device=device)
-            whole = torch.tensor([*one["prompt"], *answer_["tokens"][:-1]], device=device)[None]
-            with torch.inference_mode():
-                right, other = (
-                    model(input_ids=whole, logits_to_keep=len(own)).logits[0].float()
-                    for model in (exact, rounded)
-                )
-            best = right.max(-1).values
-            ours.append(best - right.gather(1, own[:, None])[:, 0])
-            theirs.append(best - right.gather(1, other.argmax(-1)[:, None])[:, 0])
-            errors.append((right - other).abs().amax(-1))
-        behind, library, error = (torch.cat(part) for part in (ours, theirs, errors))
-        row[name] = {
-            "tokens": len(behind),
-            "best in f32": round(float((behind == 0).float().mean()), 4),
-            "behind the best by at most twice the error of bf16": round(
-                float((behind <= 2 * error).float().mean()), 5
-            ),
-            "most behind": round(float(behind.max()), 4),
-            "the library's bf16": {
-                "best in f32": round(float((library == 0).float().mean()), 4),
-                "most behind": round(float(library.max()), 4),
-                "error": {"median": float(error.median()), "most": float(error.max())},
-            },
-        }
+        pairs = [(a["prompt"], b["tokens"]) for a, b in zip(asked, answers, strict=True)]
+        device = "cpu" if given.tiny else "cuda"
+        row[name] = behind_best(given.work / "model", device, pairs[:count])
     return row
 
 
@@ -445,43 +395,6 @@ def transformers_part(given: argparse.Namespace) -> Row:
     return {"tokens": tokens, "s": spent, "tokens_per_s": round(tokens / spent, 1)}
 
 
-def deaths(given: argparse.Namespace) -> Row:
-    """Answers while the process that has the GPU is killed; tokens as without."""
-    import tessera
-
-    draw, row = random.Random(4), Row()
-    with tessera.Engine(given.work / "plan" / "plan.tsp", **opened(given)) as engine:
-        prompts = [one["prompt"] for one in requests(given, 8 if given.tiny else 64, seed=6)]
-        most = {"max_tokens": answer(given), "ignore_end": True}
-        right = [own.result(120) for own in [engine.submit(p, **most) for p in prompts]]
-        killed = same = ended = 0
-        until = time.monotonic() + given.load_s * 10
-        while killed < given.deaths and time.monotonic() < until:
-            answers = [engine.submit(prompt, **most) for prompt in prompts]
-            timer = threading.Timer(draw.uniform(0.01, 0.6), kill_children)
-            timer.start()
-            made = [own.result(120) for own in answers]
-            timer.join()
-            killed += 1
-            ended += len(made)
-            same += sum(a == b for a, b in zip(made, right, strict=True))
-        row |= {"killed": killed, "answers": ended, "equal": same}
-        row["restarts"] = engine.counts.restarts
-    return row
-
-
-def kill_children() -> None:
-    """Kill the processes that this one has started."""
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            os.kill(int(child), signal.SIGKILL)
-
-
-def since(begun: float) -> float:
-    """Seconds, rounded."""
-    return round(time.monotonic() - begun, 3)
-
-
 PARTS = {
     "weights": weights,
     "start": start,
@@ -490,7 +403,6 @@ PARTS = {
     "load": load_part,
     "transformers": transformers_part,
     "loop": loop,
-    "deaths": deaths,
 }
 
 
@@ -500,9 +412,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--context", type=int, default=640)
-    parser.add_argument("--step-tokens", default="64,128,256,1024,2048")
+    parser.add_argument("--step-tokens", default="64,128,256,512,2048")
     parser.add_argument("--load-s", type=float, default=12.0, help="seconds of each load")
-    parser.add_argument("--deaths", type=int, default=50)
     parser.add_argument("--tiny", action="store_true", help="a small model, without a GPU")
     given = parser.parse_args()
     if given.stage == "prepare":
@@ -514,10 +425,15 @@ def main() -> None:
         given,
         lambda name: PARTS[name](given),
         more=(
-            *("run", "--load-s", str(given.load_s), "--deaths", str(given.deaths)),
+            *("run", "--load-s", str(given.load_s)),
             *(["--tiny"] if given.tiny else []),
         ),
-        sums=lambda rows: {"what": "Llama 3 8B from a model folder, bf16, on one GPU", **machine()},
+        sums=lambda rows: {
+            "what": "Llama 3 8B from a model folder, bf16, on one GPU",
+            **machine(),
+            "steps": f"{given.step_tokens} tokens; {given.rows} rows; context {given.context}",
+            **against_graphs(rows),
+        },
     )
 
 

@@ -46,7 +46,7 @@ def bench(messages: Messages, given: Typed) -> int:
     command, requests = given.record(EngineCommand), given.record(TextCommand)
     arriving, written = requests.prepare(given)
     with (
-        command.engine(tpot_ns=arriving.slo.tpot_ns) as engine,
+        command.engine(ttft_ns=arriving.slo.ttft_ns, tpot_ns=arriving.slo.tpot_ns) as engine,
         Progress(messages, f"running {command.file}") as shown,
     ):
         messages.show(engine.diagnostics)

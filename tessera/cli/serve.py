@@ -166,7 +166,7 @@ def serve(messages: Messages, given: Typed) -> int:
         command.chat() as template,
         command.engine(
             max_waiting=command.max_waiting,
-            tpot_ns=(command.slo or {}).get("tpot_ns"),
+            **(command.slo or {}),
             on_end=_Ends(metrics, messages).hear,
             on_drift=partial(_say_drift, messages),
         ) as engine,

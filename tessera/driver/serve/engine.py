@@ -35,14 +35,15 @@ from tessera.driver.serve.drift import Drift
 from tessera.driver.serve.engine_loop import EngineLoop
 from tessera.driver.serve.generation import Generation, Wish, refused
 from tessera.driver.serve.look_ahead import chained_steps
+from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.opened import OpenedRuntime
 from tessera.driver.serve.policies import SwitchRule
 from tessera.driver.serve.residents import (
     check_same_steps,
     engine_hardware,
     engine_sizes,
-    find_budget,
     find_monitor,
+    find_pace,
     find_pays,
     find_switch,
 )
@@ -77,6 +78,7 @@ class Engine(EngineLoop):
         policy: str | None = None,
         switch: SwitchRule | None = None,
         check_ranges: bool = True,
+        ttft_ns: float | None = None,
         tpot_ns: float | None = None,
         reuse: bool = True,
         watch: bool | None = None,
@@ -93,15 +95,16 @@ class Engine(EngineLoop):
         prompts in line are refused (TSR5065). Of a plan with two policies both are ready, and
         `switch` says when prompts are given which, unless `policy` names one. With `check_ranges`,
         tokens that the analysis of the steps shows to be out of range are refused also where the
-        steps do not give logits. Mixed steps take no more tokens than keep `tpot_ns`, a limit on
-        the time per token, by the times of the plan; with `reuse` they share blocks of prompts that
-        begin alike. On GPUs replicas that share no GPU are in
-        processes of their own (`isolated=False`: in this one, which a fault then takes with it).
+        steps do not give logits. Mixed steps are as small as they can be while prompts are read
+        within half of `ttft_ns`, a limit on the first token, or 100 ms, and no larger than keep
+        `tpot_ns`, a limit on the time per token, by the times of the plan; with `reuse` they share
+        blocks of prompts that begin alike. On GPUs replicas that share no GPU are in processes of
+        their own (`isolated=False`: in this one, which a fault then takes with it).
         `watch`: `on_drift` hears when steps leave the error bars of the plan; unless given, on GPUs
         only, for which plans are made.
         """
         check_counts({"burst": burst, "max_waiting": max_waiting}, least=1)
-        check_amounts({"tpot_ns": tpot_ns})
+        check_amounts({"ttft_ns": ttft_ns, "tpot_ns": tpot_ns})
         self._options = {"isolated": True, **options, "policy": policy or ADAPTIVE}
         runtime = Runtime(plan, **self._options)
         try:
@@ -112,16 +115,15 @@ class Engine(EngineLoop):
             self._watch = watch
             self._looks_ahead = look_ahead
             serving = self._opened(runtime)
-            budget = None
-            if tpot_ns is not None:
-                hardware = engine_hardware(runtime.plan, runtime.backend)
-                budget = find_budget(serving.sizes, runtime.replicas, hardware, tpot_ns)
+            slo = Slo(ttft_ns=ttft_ns, tpot_ns=tpot_ns)
+            hardware = engine_hardware(runtime.plan, runtime.backend)
+            pace = find_pace(serving.sizes, runtime.replicas, hardware, slo, runtime.backend)
         except BaseException:
             runtime.close(wait=False)
             raise
         self.max_waiting = max_waiting
         super().__init__(
-            serving, burst=burst, budget=budget, reuse=reuse, on_end=on_end, on_drift=on_drift
+            serving, burst=burst, pace=pace, reuse=reuse, on_end=on_end, on_drift=on_drift
         )
         set_aside(id(self))
 

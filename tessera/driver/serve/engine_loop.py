@@ -29,6 +29,7 @@ from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.opened import EngineCounts, OpenedRuntime
+from tessera.driver.serve.pace import Pace
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import (
@@ -55,7 +56,7 @@ class EngineLoop:
         serving: OpenedRuntime,
         *,
         burst: int,
-        budget: int | None = None,
+        pace: Pace | None = None,
         reuse: bool = True,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,
@@ -66,7 +67,7 @@ class EngineLoop:
         self._on_drift = on_drift
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._book = AnswerBook(lambda: self._inbox.put(None))
-        self._scheduler = Scheduler(serving.sizes, burst=burst, budget=budget, reuse=reuse)
+        self._scheduler = Scheduler(serving.sizes, burst=burst, pace=pace, reuse=reuse)
         self._homes = Homes()
         self._homes.add(serving.runtime, serving.monitor)
         self._ahead = LookAhead(self._scheduler, self._homes)

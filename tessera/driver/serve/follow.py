@@ -16,6 +16,7 @@ from math import inf
 from tessera.driver.serve.batches import Batch, Sizes, StepWork
 from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.measures import AnswerEnd, Served
+from tessera.driver.serve.pace import Pace
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
@@ -95,7 +96,7 @@ class Following:
         clock: StepClock,
         *,
         burst: int = 1,
-        budget: int | None = None,
+        pace: Pace | None = None,
         reuse: bool = True,
         policy: AdmissionPolicy | None = None,
         move_price: MovePrice | None = None,
@@ -109,9 +110,7 @@ class Following:
         self.sizes = sizes
         self.clock = clock
         self.policy = policy
-        self.scheduler = Scheduler(
-            sizes, burst=burst, budget=budget, reuse=reuse, numbers_blocks=False
-        )
+        self.scheduler = Scheduler(sizes, burst=burst, pace=pace, reuse=reuse, numbers_blocks=False)
         self.result = FollowedText(requests=[], waiting=[], steps={})
         self._move_price = move_price or (lambda *_: (0, 0.0))
         self._pays = pays

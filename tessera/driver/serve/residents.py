@@ -18,7 +18,9 @@ from tessera.driver.run.runtime import Runtime
 from tessera.driver.serve.batches import Sizes
 from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.follow import Pays
+from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.move_prices import MovePrices, check_moves, rule_of_moves
+from tessera.driver.serve.pace import Pace, pace_of
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
@@ -88,23 +90,22 @@ def find_prices(
     )
 
 
-def find_budget(
-    sizes: Sizes, replicas: Sequence[Replica], hardware: Hardware, tpot_ns: float | None
-) -> int | None:
-    """The most tokens of a mixed step that keeps a limit on the time per token, by simulation.
+def find_pace(
+    sizes: Sizes, replicas: Sequence[Replica], hardware: Hardware, slo: Slo, backend: str
+) -> Pace | None:
+    """How many tokens mixed steps take, by the times of the plan; None if steps are not mixed.
 
-    If no step keeps it, those of the smallest; None without a limit, or if steps are not mixed.
+    Plans have no times of the CPU backend: there steps are as large as they can be, but for limits.
     """
-    if tpot_ns is None or not sizes.is_mixed:
+    if not sizes.is_mixed or (backend == "cpu" and slo == Slo()):
         return None
     traces = 1 + max(placed.trace for replica in replicas for placed in replica.traces)
     clock = RatedClock(replicas, hardware, traces)
-    within = [
-        step.tokens
+    times = [
+        (step.tokens, max(clock.alone_ns(step.trace, number) for number in range(len(replicas))))
         for step in sizes.decode
-        if max(clock.alone_ns(step.trace, number) for number in range(len(replicas))) <= tpot_ns
     ]
-    return max(within, default=sizes.decode[0].tokens)
+    return pace_of(times, ttft_ns=slo.ttft_ns, tpot_ns=slo.tpot_ns)
 
 
 def engine_sizes(model: GenerationSteps, runtime: Runtime) -> Sizes:

@@ -29,7 +29,7 @@ handed over to a row of another batch:
 - Of the jobs whose step has faulted before, one has a row at a time; others may overtake them.
 - A batch decodes all its rows at once. At most `burst` prefill steps come between two decode steps.
 - Where steps are mixed, every step takes a token of each row that is answered, and chunks of
-  prompts in order: as many tokens as the largest step, or `budget`, has room for.
+  prompts in order: as many tokens as the largest step has room for, or as `pace` says.
 - Of several steps that fit, the one with the fewest rows (or the shortest chunk that holds what is
   left, else the longest) is taken, then the one with the shortest context.
 
@@ -46,6 +46,7 @@ from dataclasses import replace
 from tessera.driver.serve.batches import Batch, Sizes, StepSize, StepWork
 from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.move_turns import MoveTurns
+from tessera.driver.serve.pace import Pace
 
 _ROUNDED = 1e-6
 
@@ -61,7 +62,7 @@ class Scheduler:
         sizes: Sizes,
         *,
         burst: int = 1,
-        budget: int | None = None,
+        pace: Pace | None = None,
         reuse: bool = True,
         numbers_blocks: bool = True,
     ) -> None:
@@ -72,7 +73,7 @@ class Scheduler:
         self.preempted = 0
         """How often a job went back in line because no block was left."""
         self.burst = burst
-        self.budget = budget
+        self.pace = pace
         self.numbers_blocks = numbers_blocks
         self.policy = ""
         """The policy of jobs that get a row; the caller sets it if there are several."""
@@ -225,8 +226,10 @@ class Scheduler:
         """A token of each answer, and prompts for as many tokens as there is room for."""
         cache = batch.cache
         cache.turn += 1
-        rows, largest = len(batch.decoding), batch.sizes.decode[-1].tokens
-        most = max(min(largest, self.budget or largest), rows + 1)
+        rows, most = len(batch.decoding), batch.sizes.decode[-1].tokens
+        if self.pace is not None and batch.filling:
+            waiting = sum(job.to_prefill - job.prefilled for job in batch.filling)
+            most = max(min(most, self.pace.tokens(rows, waiting)), rows + 1)
         room, chunks = most - rows, []
         for job in batch.filling:
             if not room:

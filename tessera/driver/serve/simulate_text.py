@@ -25,7 +25,7 @@ from tessera.driver.serve.options import (
     TextSimulationOptions,
 )
 from tessera.driver.serve.policies import ForeseenSwitch, PolicySwitch, StepPrices
-from tessera.driver.serve.residents import check_rule, find_budget, find_prices, with_policies
+from tessera.driver.serve.residents import check_rule, find_pace, find_prices, with_policies
 from tessera.driver.serve.step_clocks import ExactClock, RatedClock, StepClock, batches_of
 from tessera.driver.serve.step_roles import GenerationSteps
 from tessera.driver.serve.steps import Declaration, declaration_beside, find_steps, read_declaration
@@ -102,7 +102,7 @@ def simulate_text(
         clock,
         burst=arriving.burst,
         reuse=arriving.reuse,
-        budget=find_budget(sizes, replicas, hardware, arriving.slo.tpot_ns),
+        pace=find_pace(sizes, replicas, hardware, arriving.slo, options.backend),
         policy=policy,
         move_price=prices.of,
         pays=pays,

@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers.cache_utils import DummyLayer
+from transformers import cache_utils
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.capture.inputs import Inputs
@@ -328,7 +328,8 @@ def _check_layers(
 def _bare_layers(model: transformers.PreTrainedModel) -> set[int]:
     """The layers that have no part in a cache of the library's own."""
     layers = transformers.DynamicCache(config=model.config).layers
-    return {number for number, layer in enumerate(layers) if isinstance(layer, DummyLayer)}
+    bare = getattr(cache_utils, "DummyLayer", ())  # transformers 5.17 gives every layer a cache
+    return {number for number, layer in enumerate(layers) if isinstance(layer, bare)}
 
 
 @contextmanager

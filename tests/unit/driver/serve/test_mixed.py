@@ -17,7 +17,9 @@ from tessera.driver.load import read_program
 from tessera.driver.serve.batches import Sizes, StepSize
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.jobs import Job
-from tessera.driver.serve.residents import engine_hardware, find_budget
+from tessera.driver.serve.measures import Slo
+from tessera.driver.serve.pace import Pace, pace_of
+from tessera.driver.serve.residents import engine_hardware, find_pace
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.simulate_text import programs_of
 from tessera.driver.serve.steps import find_steps
@@ -48,8 +50,8 @@ def test_a_mixed_step_takes_every_answer_and_fills_up_with_prompts(seed: int) ->
     draw = random.Random(seed)
     rows = draw.randint(1, 6)
     steps = (rows, rows + draw.randint(1, 12))
-    budget = draw.choice([None, draw.randint(1, steps[-1])])
-    scheduler = Scheduler(sizes_of(steps, rows), budget=budget)
+    pace = draw.choice([None, Pace(tuple((own, 1e6 * own) for own in steps), draw.uniform(0, 5e7))])
+    scheduler = Scheduler(sizes_of(steps, rows), pace=pace)
     jobs = [Job(n, draw.randint(1, 30), draw.randint(1, 9)) for n in range(draw.randint(1, 15))]
     lengths = {job.number: job.prompt + job.answer - 1 for job in jobs}
     held = dict.fromkeys(lengths, 0)
@@ -60,8 +62,9 @@ def test_a_mixed_step_takes_every_answer_and_fills_up_with_prompts(seed: int) ->
         answered = list(batch.decoding.values())
         tokens = len(answered) + sum(count for _, count in work.chunks)
         assert work.size.tokens == min((s for s in steps if s >= tokens), default=0)
-        limit = max(min(budget or steps[-1], steps[-1]), len(answered) + 1)
         left = sum(job.to_prefill - job.prefilled for job in batch.filling)
+        most = pace.tokens(len(answered), left) if pace else steps[-1]
+        limit = max(most, len(answered) + 1)
         assert tokens == min(limit, len(answered) + left)
         for job, count in [*((own, 1) for own in answered), *work.chunks]:
             assert batch.position(job) == held[job.number]
@@ -73,6 +76,29 @@ def test_a_mixed_step_takes_every_answer_and_fills_up_with_prompts(seed: int) ->
         scheduler.admit()
     assert held == lengths
     assert batch.cache.room == 64
+
+
+@pytest.mark.parametrize(
+    ("rows", "waiting", "tokens"),
+    [
+        (0, 100, 10),  # 10 steps of 1 ms
+        (0, 101, 40),
+        (9, 10, 10),
+        (9, 31, 40),
+        (10, 1, 40),
+        (10, 150, 40),
+        (10, 151, 160),
+        (40, 10_000, 160),  # not in time by any
+    ],
+)
+def test_steps_are_as_small_as_lets_prompts_be_read_in_time(
+    rows: int, waiting: int, tokens: int
+) -> None:
+    times = [(160, 8e6), (10, 1e6), (40, 2e6)]
+    pace = pace_of(times, ttft_ns=20e6, tpot_ns=None)
+    assert pace.tokens(rows, waiting) == tokens
+    assert pace_of(times, ttft_ns=20e6, tpot_ns=2e6).tokens(rows, waiting) == min(tokens, 40)
+    assert pace_of(times, ttft_ns=None, tpot_ns=0.5e6).sizes == ((10, 1e6),)
 
 
 def test_the_simulation_takes_the_steps_of_the_scheduler() -> None:
@@ -93,8 +119,11 @@ def test_tokens_of_a_model_folder_equal_those_of_generate(sizes: tuple[int, ...]
     weights = TRACES / "mixed_model"
     sized = find_steps([f"mixed_steps_{n}" for n in sizes], programs_of(plan)).sizes(1)
     hardware = engine_hardware(plan, "cpu")
-    for limit_ns, budget in ((None, None), (1.0, sizes[0]), (1e12, sizes[-1])):
-        assert find_budget(sized, plan.replicas, hardware, limit_ns) == budget
+    for limit_ns, most in ((1.0, sizes[0]), (1e12, sizes[-1])):
+        pace = find_pace(sized, plan.replicas, hardware, Slo(tpot_ns=limit_ns), "cpu")
+        assert pace is not None
+        assert pace.sizes[-1][0] == most
+    assert find_pace(sized, plan.replicas, hardware, Slo(), "cpu") is None
     with tessera.Engine(plan, backend="cpu", weights=weights, steps={"end": [2]}) as engine:
         given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases]
         answers = [answer.result(300) for answer in given]
