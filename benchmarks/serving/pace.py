@@ -105,7 +105,7 @@ def figures(wanted: list[Wanted], *, by_pace: bool) -> dict[str, Any]:
 def main() -> None:
     given = arguments(__doc__, "serving_pace.json").parse_args()
     result: dict[str, Any] = {
-        "what": "simulated: an 8B model on an H200 under load, steps as large as can be and by pace",
+        "what": "simulated: an 8B model on an H200 under load, large steps and steps by pace",
         **machine(),
         "settings": {},
     }
