@@ -167,6 +167,7 @@ GAIN = (
 SERVING = (
     Run("serving.switching_stall"),
     Run("serving.prefixes"),
+    Run("serving.pace"),
     Run("serving.host_gaps"),
     Run("serving.architectures", (Need.TORCH,)),
     Run("serving.simulated_cpu"),
@@ -185,6 +186,15 @@ SERVING = (
         (Need.TRACES,),
     ),
     Run("serving.adaptation_page", (Need.TRACES,)),
+    Run(
+        f"serving.folder_kinds --work out/gpu/kinds -o {RESULTS}/serving_folder_kinds.json",
+        BOTH,
+    ),
+    Run("serving.folder_deaths prepare --work out/gpu/deaths", (Need.TORCH,)),
+    Run(
+        f"serving.folder_deaths run --work out/gpu/deaths -o {RESULTS}/serving_folder_deaths.json",
+        BOTH,
+    ),
     Run("serving.folder_h200 prepare --work out/gpu/folder", (Need.TORCH,)),
     Run(
         f"serving.folder_h200 run --work out/gpu/folder -o {RESULTS}/serving_folder_h200.json",

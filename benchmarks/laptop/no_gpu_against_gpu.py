@@ -36,7 +36,7 @@ from tessera.driver.load import load
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.frontend.capture import routes
 from tessera.frontend.capture.model_file import find_model, load_model
-from tessera.frontend.capture.watch import torch_type
+from tessera.frontend.capture.tensors import torch_type
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets.regions import regions_bytes

@@ -6,7 +6,7 @@
 `prepare` needs torch, Triton and transformers, and no GPU: it writes a config of Llama 3 8B, whose
 weights are a sparse file, captures the mixed steps of the folder and plans them. `run` needs a GPU.
 Each part is a process of its own and a row of the file; what is there is not done again. Weights
-are random, as transformers makes them.
+are random, as transformers makes them. Clients are `benchmarks.serving.http_load`.
 
 - `weights`: the folder as `save_pretrained` writes it.
 - `start`: how long `tessc serve` takes until it answers: the first time, and once more.

@@ -18,8 +18,8 @@ from benchmarks.common import arguments, machine, write
 from tessera.driver.serve.batches import Sizes, StepSize, StepWork
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.measures import ServingReport
-from tessera.driver.serve.pace import pace_of
 from tessera.driver.serve.step_clocks import earliest
+from tessera.driver.serve.step_pace import pace_of
 
 ROWS, CONTEXT, BLOCK, RATE = 256, 640, 16, 73.0
 MEASURED = ((64, 6.18), (128, 7.391), (256, 10.07), (2048, 51.376))

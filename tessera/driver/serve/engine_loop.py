@@ -29,7 +29,6 @@ from tessera.driver.serve.homes import MOST_RESTARTS, BatchGroup, Homes
 from tessera.driver.serve.look_ahead import HandedStep, LookAhead
 from tessera.driver.serve.measures import AnswerEnd
 from tessera.driver.serve.opened import EngineCounts, OpenedRuntime
-from tessera.driver.serve.pace import Pace
 from tessera.driver.serve.policies import PolicySwitch
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_inputs import (
@@ -38,6 +37,7 @@ from tessera.driver.serve.step_inputs import (
     row_input,
     step_inputs,
 )
+from tessera.driver.serve.step_pace import StepPace
 from tessera.driver.serve.step_roles import GenerationSteps, state_shapes
 
 DEATHS = ("TSR5051", "TSR5052", "TSR5072")
@@ -56,7 +56,7 @@ class EngineLoop:
         serving: OpenedRuntime,
         *,
         burst: int,
-        pace: Pace | None = None,
+        pace: StepPace | None = None,
         reuse: bool = True,
         on_end: Callable[[Generation], object] | None,
         on_drift: Callable[[Drift], object] | None,

@@ -16,10 +16,10 @@ from math import inf
 from tessera.driver.serve.batches import Batch, Sizes, StepWork
 from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.measures import AnswerEnd, Served
-from tessera.driver.serve.pace import Pace
 from tessera.driver.serve.policies import AdmissionPolicy
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_clocks import StepClock
+from tessera.driver.serve.step_pace import StepPace
 from tessera.ir.arrivals import PIECE
 
 OnCount = Callable[[int, int], None]
@@ -96,7 +96,7 @@ class Following:
         clock: StepClock,
         *,
         burst: int = 1,
-        pace: Pace | None = None,
+        pace: StepPace | None = None,
         reuse: bool = True,
         policy: AdmissionPolicy | None = None,
         move_price: MovePrice | None = None,

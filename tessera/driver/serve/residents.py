@@ -20,9 +20,9 @@ from tessera.driver.serve.drift import StepMonitor
 from tessera.driver.serve.follow import Pays
 from tessera.driver.serve.measures import Slo
 from tessera.driver.serve.move_prices import MovePrices, check_moves, rule_of_moves
-from tessera.driver.serve.pace import Pace, pace_of
 from tessera.driver.serve.policies import LATENCY, PolicySwitch, StepPrices, SwitchRule
 from tessera.driver.serve.step_clocks import RatedClock, batches_of
+from tessera.driver.serve.step_pace import StepPace, pace_of
 from tessera.driver.serve.step_roles import GenerationSteps, wrong_steps
 from tessera.ir.plan.plan import Plan, Replica, hosts_of
 from tessera.planning.lower.hand_over import HandOverMaker
@@ -92,7 +92,7 @@ def find_prices(
 
 def find_pace(
     sizes: Sizes, replicas: Sequence[Replica], hardware: Hardware, slo: Slo, backend: str
-) -> Pace | None:
+) -> StepPace | None:
     """How many tokens mixed steps take, by the times of the plan; None if steps are not mixed.
 
     Plans have no times of the CPU backend: there steps are as large as they can be, but for limits.

@@ -46,7 +46,7 @@ from dataclasses import replace
 from tessera.driver.serve.batches import Batch, Sizes, StepSize, StepWork
 from tessera.driver.serve.jobs import Job, RowMove
 from tessera.driver.serve.move_turns import MoveTurns
-from tessera.driver.serve.pace import Pace
+from tessera.driver.serve.step_pace import StepPace
 
 _ROUNDED = 1e-6
 
@@ -62,7 +62,7 @@ class Scheduler:
         sizes: Sizes,
         *,
         burst: int = 1,
-        pace: Pace | None = None,
+        pace: StepPace | None = None,
         reuse: bool = True,
         numbers_blocks: bool = True,
     ) -> None:

@@ -18,10 +18,10 @@ from tessera.driver.serve.batches import Sizes, StepSize
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.measures import Slo
-from tessera.driver.serve.pace import Pace, pace_of
 from tessera.driver.serve.residents import engine_hardware, find_pace
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.simulate_text import programs_of
+from tessera.driver.serve.step_pace import StepPace, pace_of
 from tessera.driver.serve.steps import find_steps
 from tests.helpers.corpus import ROOT
 from tests.unit.driver.serve.test_scheduler import FixedClock
@@ -50,7 +50,9 @@ def test_a_mixed_step_takes_every_answer_and_fills_up_with_prompts(seed: int) ->
     draw = random.Random(seed)
     rows = draw.randint(1, 6)
     steps = (rows, rows + draw.randint(1, 12))
-    pace = draw.choice([None, Pace(tuple((own, 1e6 * own) for own in steps), draw.uniform(0, 5e7))])
+    pace = draw.choice(
+        [None, StepPace(tuple((own, 1e6 * own) for own in steps), draw.uniform(0, 5e7))]
+    )
     scheduler = Scheduler(sizes_of(steps, rows), pace=pace)
     jobs = [Job(n, draw.randint(1, 30), draw.randint(1, 9)) for n in range(draw.randint(1, 15))]
     lengths = {job.number: job.prompt + job.answer - 1 for job in jobs}

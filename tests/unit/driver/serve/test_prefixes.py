@@ -23,8 +23,8 @@ from tessera.driver.serve import batches, block_cache, jobs, residents, schedule
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.jobs import Job
-from tessera.driver.serve.pace import Pace
 from tessera.driver.serve.scheduler import Scheduler
+from tessera.driver.serve.step_pace import StepPace
 from tests.unit.driver.serve.test_mixed import TRACES, sizes_of
 from tests.unit.driver.serve.test_scheduler import FixedClock
 
@@ -64,7 +64,7 @@ def run(seed: int, kind: Any = Scheduler, *, reuse: bool = True) -> tuple[int, i
     draw = random.Random(seed)
     rows, blocks = draw.randint(1, 5), draw.randint(4, 14)
     sizes = sizes_of((rows, rows + draw.randint(1, 24)), rows, blocks, BLOCK)
-    made = kind(sizes, reuse=reuse, pace=draw.choice([None, Pace(((rows + 3, 1.0),))]))
+    made = kind(sizes, reuse=reuse, pace=draw.choice([None, StepPace(((rows + 3, 1.0),))]))
     (batch,) = made.batches
     texts = [Text(n, draw, blocks * BLOCK) for n in range(25)]
     coming, cells, alive = list(texts), {}, {}

@@ -18,7 +18,7 @@ and for the step under way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepPace:
     """The tokens and the nanoseconds of the sizes that may be taken, smallest first."""
 
     sizes: tuple[tuple[int, float], ...]
@@ -37,9 +37,9 @@ class Pace:
 
 def pace_of(
     times: list[tuple[int, float]], *, ttft_ns: float | None, tpot_ns: float | None
-) -> Pace:
+) -> StepPace:
     """The pace of sizes with their times: those within `tpot_ns`, or the smallest of them."""
     ordered = sorted(times)
     within = tuple(own for own in ordered if tpot_ns is None or own[1] <= tpot_ns)
     read_ns = READ_NS if ttft_ns is None else _READ_SHARE * ttft_ns
-    return Pace(within or (ordered[0],), read_ns)
+    return StepPace(within or (ordered[0],), read_ns)
