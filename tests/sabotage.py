@@ -457,6 +457,11 @@ def key_of(mutant: Mutant) -> tuple[object, ...]:
     return tuple(mutant[name] for name in ("path", "source", "site", "how"))
 
 
+def name_of(mutant: Mutant) -> tuple[str, ...]:
+    """What `survivors.txt` calls a change; it stays while other lines of the file change."""
+    return tuple(str(mutant[part]) for part in ("path", "function", "how", "text"))
+
+
 def read_rows(path: Path) -> list[Mutant]:
     return (
         [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
@@ -493,8 +498,7 @@ def show(rows: list[Mutant]) -> None:
     rows = [row for row in rows if row["result"] != "gone"]
     for row in rows:
         if row["result"] == "survived":
-            name = (row["path"], row["function"], row["how"], row["text"])
-            row["result"], row["why"] = known.get(name, ("alive", "not read"))
+            row["result"], row["why"] = known.get(name_of(row), ("alive", "not read"))
     for package in [*PACKAGES, None]:
         counts = Counter(r["result"] for r in rows if package in (r["package"], None))
         if total := counts.total():

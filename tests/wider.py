@@ -1,7 +1,7 @@
 """Does a change of the analysis only ever make it say more? Measured, for survivors of sabotage.
 
-`python -m tests.wider DRAWN -o RESULTS` tries the changes of a file of `tests/sabotage.py` that
-`survivors.txt` calls wider. With and without each, it analyses the example traces and generated
+`python -m tests.wider -o RESULTS` tries the changes of `tests/sabotage.py` that `survivors.txt`
+calls wider. With and without each, it analyses the example traces and generated
 kernels that come to the changed statement. A change passes if no read or written byte leaves the
 regions, no further byte is surely written, no pin goes, and every edge that goes has a path in its
 place. What it finds is written as soon as it is there; a second run goes on where the first ended.
@@ -157,21 +157,20 @@ def _try(change: dict[str, Any], given: dict[str, Program], found: Any, output: 
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("drawn", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--kernels", type=int, default=2000)
     parser.add_argument("--verdict", default="wider")
     options = parser.parse_args()
     os.environ["TESSERA_NO_CACHE"] = "1"
     known = sabotage.reasons()
-    now = {sabotage.key_of(change) for name in ANALYSIS for change in sabotage.mutants(name)}
     done = {sabotage.key_of(row) for row in sabotage.read_rows(options.output)}
-    todo = []
-    for row in sabotage.read_rows(options.drawn):
-        name = (row["path"], row["function"], row["how"], row["text"])
-        right = known.get(name, ("", ""))[0] == options.verdict and row["result"] == "survived"
-        if right and sabotage.key_of(row) in now and sabotage.key_of(row) not in done:
-            todo.append(row)
+    todo = [
+        change
+        for name in ANALYSIS
+        for change in sabotage.mutants(name)
+        if known.get(sabotage.name_of(change), ("", ""))[0] == options.verdict
+        and sabotage.key_of(change) not in done
+    ]
     given = dict(programs(options.kernels))
     kept = options.output.with_suffix(".pickle")
     _in_child(lambda: _watched(given, kept))

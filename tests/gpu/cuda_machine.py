@@ -51,10 +51,10 @@ class CudaMachine:
         for module in self.modules:
             self.call("cuModuleUnload", module)
 
-    def write(self, memory: Sequence[Bytes]) -> None:
+    def write(self, memory: Sequence[Bytes], *, places: bool = True) -> None:
         """Fill all buffers and their guards."""
         words: dict[int, list[tuple[int, int]]] = {}
-        for buffer, at, target, offset in self.work.pointers:
+        for buffer, at, target, offset in self.work.pointers if places else ():
             words.setdefault(buffer, []).append((at, self.address(target, offset)))
         guard = np.full(GUARD, PATTERN, np.uint8)
         for number, (base, content) in enumerate(zip(self.bases, memory, strict=True)):

@@ -8,26 +8,31 @@ from typing import Any
 import numpy as np
 
 from tessera.backend.ptx_executor.device import Device
+from tessera.backend.ptx_executor.memory.access_log import BufferAccess
 from tessera.frontend.ptx.read_ptx import parse_module
 from tests.helpers.region_check import Bytes, Work
 
 
 class CpuMachine:
-    """Buffers on one CPU device; module variables are left to the modules."""
+    """Buffers on one CPU device; module variables are left to the modules.
+
+    `accesses` is the log of the last launch.
+    """
 
     def __init__(self, work: Work, device: Device, max_steps: int = 200_000) -> None:
         self.work = work
         self.max_steps = max_steps
+        self.accesses: tuple[BufferAccess, ...] = ()
         self.modules = [device.load(parse_module(text)) for text in work.texts]
         self.arrays = [
             device.array(np.zeros(max(size, 1), np.uint8), name) for name, size in work.buffers
         ]
 
-    def write(self, memory: Sequence[Bytes]) -> None:
+    def write(self, memory: Sequence[Bytes], *, places: bool = True) -> None:
         """Fill all buffers."""
         for array, content in zip(self.arrays, memory, strict=True):
             array.view().reshape(-1).view(np.uint8)[: content.size] = content
-        for buffer, at, target, offset in self.work.pointers:
+        for buffer, at, target, offset in self.work.pointers if places else ():
             word = np.array([self.address(target, offset)], np.uint64).view(np.uint8)
             self.arrays[buffer].view().reshape(-1).view(np.uint8)[at : at + 8] = word
 
@@ -66,10 +71,10 @@ class CpuMachine:
                 raw[at : at + 8] = self.address(buffer, offset).to_bytes(8, "little")
             arguments.append(bytes(raw))
         kernel = self.modules[step["text"]][step["kernel"]]
-        kernel.launch(
+        self.accesses = kernel.launch(
             tuple(step["grid"]),
             tuple(step["block"]),
             arguments,
             shared=step["smem"],
             max_steps=self.max_steps,
-        )
+        ).accesses

@@ -33,17 +33,17 @@ def case_work(case: Case) -> Work:
     """A kernel case."""
     run = case.make()
     program = case_program(case, run)
-    contents = [_bytes(run.buffers[b.name]) for b in program.declared_buffers()]
-    return _work(case.name, program, [case.ptx.read_text()], contents)
+    contents = [bytes_of(run.buffers[b.name]) for b in program.declared_buffers()]
+    return work_of(case.name, program, [case.ptx.read_text()], contents)
 
 
 def trace_work(path: Path) -> Work:
     """A trace with its contents; what follows the first library call is left out."""
     program = load(path)
     with open_contents(program, os.path.dirname(path) or ".", seed=0) as contents:
-        filled = [_bytes(np.asarray(contents.read(b))) for b in program.declared_buffers()]
+        filled = [bytes_of(np.asarray(contents.read(b))) for b in program.declared_buffers()]
     variants = [_best(module) for module in program.modules]
-    return _work(path.stem, program, [variant.text for variant in variants], filled)
+    return work_of(path.stem, program, [variant.text for variant in variants], filled)
 
 
 def _best(module: ir.ProgramModule) -> ir.ModuleVariant:
@@ -51,12 +51,19 @@ def _best(module: ir.ProgramModule) -> ir.ModuleVariant:
     return next(by_arch[arch] for arch in ARCHITECTURES if arch in by_arch)
 
 
-def _bytes(array: Any) -> Bytes:
+def bytes_of(array: Any) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy()
 
 
-def _work(name: str, program: ir.Program, texts: Sequence[str], contents: Sequence[Bytes]) -> Work:
-    regions = AnalysisManager(program).get(AccessRegions).steps
+def work_of(
+    name: str,
+    program: ir.Program,
+    texts: Sequence[str],
+    contents: Sequence[Bytes],
+    regions: Sequence[StepAccesses] | None = None,
+) -> Work:
+    """A program with the bytes of its declared buffers, and the regions of its steps."""
+    regions = regions or AnalysisManager(program).get(AccessRegions).steps
     steps: list[Step] = []
     for work, found in zip(program.work(), regions, strict=True):
         if isinstance(work, ir.LibraryCall):

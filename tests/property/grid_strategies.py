@@ -249,7 +249,7 @@ _INDICES = (
     *("sum", "sum", "difference", "scaled", "quotient", "by_bits", "by_multiplying", "grouped"),
     *("bounded", "offset", "choice", "by_field", "signed_quotient"),
 )
-_ALL = (*_INDICES, *_INDICES, "store", "store", "gather", "either", "skip", "loop", "loop")
+ALL = (*_INDICES, *_INDICES, "store", "store", "gather", "either", "skip", "loop", "loop")
 GRIDS = [(40, 1, 1), (17, 5, 2), (7, 3, 4), (96, 2, 1), (5, 64, 1), (1, 1, 33), (61, 1, 3)]
 
 
@@ -259,7 +259,7 @@ def grid_kernels(draw: st.DrawFn, *, inside: bool = False) -> Kernel:
     writer = GridWriter(random.Random(draw(st.integers(0, 2**32))), inside=inside)
     writer.begin()
     for _ in range(draw(st.integers(2, 12))):
-        writer.step(_ALL)
+        writer.step(ALL)
     grid = draw(st.sampled_from(GRIDS))
     return writer.kernel(grid, draw(st.sampled_from([(1, 1, 1), (8, 1, 1), (33, 1, 1)])))
 

@@ -73,9 +73,8 @@ class Kernel:
     offset: int
 
 
-@st.composite
-def kernels(draw: st.DrawFn, through_shared: bool = False) -> Kernel:
-    """A kernel `k(out, data, wide, a, b)` with a launch; addresses may go through shared memory."""
+def kernel_text(rng: random.Random, size: int, *, through_shared: bool = False) -> str:
+    """A kernel `k(out, data, wide, a, b)`; addresses may go through shared memory."""
     writer = Writer()
     for name in ("%tid.x", "%tid.y", "%ctaid.x", "%ctaid.y", "%ntid.x", "%laneid"):
         register = writer.fresh("r")
@@ -95,14 +94,13 @@ def kernels(draw: st.DrawFn, through_shared: bool = False) -> Kernel:
         writer.emit(f"mov.u32 {variable}, {start};")
         writer.variables.append(variable)
     writer.integers += writer.variables
-    rng = random.Random(draw(st.integers(0, 2**32)))
-    writer.size = draw(st.integers(2, 20))
+    writer.size = size
     if through_shared:
         shared.begin(rng, writer)
     _block(rng, writer, depth=0)
     _store(rng, writer, 0)
     body = "\n".join(writer.lines)
-    text = (
+    return (
         ".version 8.0\n.target sm_80\n.address_size 64\n"
         ".visible .entry k(.param .u64 out, .param .u64 data, .param .u64 wide,"
         " .param .u32 a, .param .u32 b)\n{\n"
@@ -112,6 +110,13 @@ def kernels(draw: st.DrawFn, through_shared: bool = False) -> Kernel:
         f"{shared.DECLARATIONS if through_shared else ''}"
         f"{body}\n    ret;\n}}\n"
     )
+
+
+@st.composite
+def kernels(draw: st.DrawFn, through_shared: bool = False) -> Kernel:
+    """Such a kernel with a launch."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    text = kernel_text(rng, draw(st.integers(2, 20)), through_shared=through_shared)
     extents = st.sampled_from([(1, 1, 1), (2, 1, 1), (3, 2, 1)])
     blocks = st.sampled_from([(1, 1, 1), (32, 1, 1), (33, 1, 1), (16, 4, 1), (40, 1, 2)])
     scalars = st.one_of(st.integers(0, 40), st.sampled_from([2**31, 2**32 - 1, 255, 256]))
