@@ -13,10 +13,11 @@ noted, with the module that did.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
+import transformers
 from torch import Tensor, nn
 
 from tessera.frontend.capture.mixed.seam import SeamCache
@@ -38,6 +39,16 @@ class StateKey:
     number: int
 
 
+@dataclass(slots=True)
+class LayerStates:
+    """The states of a layer, where the library's cache has no method to ask for them (5.17)."""
+
+    conv_states: dict[int, Tensor] = field(default_factory=dict)
+    recurrent_states: dict[int, Tensor] = field(default_factory=dict)
+    record_past: bool = False
+    is_sliding: bool = False
+
+
 class StateCache(SeamCache):
     """Keys and values pass through; states are those of the step, or are watched for."""
 
@@ -54,6 +65,13 @@ class StateCache(SeamCache):
         self.pairs = 0
         """How often keys and values came by."""
         self._under_way = under_way
+        if self.held and not hasattr(transformers.Cache, "get_conv_state"):
+            layers = 1 + max(key.layer for key in self.held)
+            self.layers = [LayerStates() for _ in range(layers)]
+            for key, state in self.held.items():
+                own = self.layers[key.layer]
+                is_of_recurrence = key.kind is StateKind.RECURRENCE
+                (own.recurrent_states if is_of_recurrence else own.conv_states)[key.number] = state
 
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_: object, **__: object
