@@ -20,6 +20,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -69,17 +70,22 @@ def write_model(given: argparse.Namespace, dtype: str) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     folder: Path = given.work / f"model_{dtype}"
-    if (folder / "config.json").is_file():
+    if folder.is_dir():
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG | (TINY if given.tiny else {})))
+    given.work.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=given.work))
+    (made / "config.json").write_text(json.dumps(CONFIG | (TINY if given.tiny else {})))
     torch.manual_seed(0)
-    config = AutoConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(made)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.data *= 2
-    model.to(torch.float32 if dtype == "f32" else torch.bfloat16).save_pretrained(folder)
+    model.to(torch.float32 if dtype == "f32" else torch.bfloat16).save_pretrained(made)
+    try:
+        made.rename(folder)
+    except OSError:  # a case beside this one was first
+        shutil.rmtree(made)
     return folder
 
 
