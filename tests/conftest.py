@@ -40,7 +40,7 @@ settings.register_profile(
     "ci",
     deadline=None,
     suppress_health_check=_QUIET,
-    max_examples=12,
+    max_examples=6,
     phases=_PHASES,
     derandomize=True,
 )
@@ -56,6 +56,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite expected output with what is found now; read the diff afterwards",
     )
+
+
+def pytest_collection_finish() -> None:
+    """What was collected lives as long as the process: no garbage collection looks at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
@@ -78,11 +84,9 @@ def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def own_objects_alone() -> Iterator[None]:
+def own_objects_alone() -> None:
     """For what looks at all objects there are: those of the tests before would take seconds."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

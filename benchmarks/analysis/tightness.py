@@ -26,10 +26,11 @@ from tessera.ir.graph.region import Unknown, WholeBuffer
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
-from tests.helpers.access_oracle import Comparison, compare, run_logged
+from tests.helpers.access_oracle import Comparison, compare
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Case
 from tests.kernels.cases import CASES
+from tests.kernels.cpu import run_case
 from tests.kernels.layers import LAYERS, Layer
 
 ALL: tuple[Case, ...] = (*CASES, *LAYERS)
@@ -163,7 +164,7 @@ def measure() -> dict[str, Any]:
         start = time.process_time()
         steps = AnalysisManager(program).get(AccessRegions).steps
         seconds += time.process_time() - start
-        for step, log in zip(steps, run_logged(case, run, {}), strict=True):
+        for step, log in zip(steps, run_case(case, run).logs, strict=True):
             if step.pins:
                 pinned.append(
                     {"case": case.name, "class": class_of(case), "reason": str(step.pins[0].reason)}

@@ -22,9 +22,10 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
-from tests.helpers.access_oracle import compare, run_logged
+from tests.helpers.access_oracle import compare
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Launch, Run, Struct
+from tests.kernels.cpu import run_case
 
 RULES = Path(__file__).resolve().parents[1] / "data" / "rules"
 Bytes = list[tuple[int, int]]
@@ -32,7 +33,7 @@ Bytes = list[tuple[int, int]]
 
 @dataclass(frozen=True)
 class RuleCase:
-    """A PTX file, as `case_program` and `run_logged` take it."""
+    """A PTX file, as `case_program` and `run_case` take it."""
 
     ptx: Path
 
@@ -63,7 +64,7 @@ def check(module: str, run: Run, also: tuple[Mapping[str, NDArray], ...] = ()) -
     for contents, must_run in tried:
         kept = {n: a for n, a in contents.items() if n not in run.pointers}
         try:
-            logs = run_logged(case_of(module), run, kept, 100_000 if must_run else 4000)
+            logs = run_case(case_of(module), run, kept, 100_000 if must_run else 4000).logs
         except TesseraError:
             assert not must_run
             continue

@@ -1,11 +1,14 @@
 """Run a case on the CPU backend.
 
-In: a case and its `Run`. Out: the buffers after the launches, and what the kernels printed.
+In: a case and its `Run`. Out: the buffers after the launches, what the kernels printed, and the
+log of each launch.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.device import Device, DeviceArray
+from tessera.backend.ptx_executor.memory.access_log import BufferAccess
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.ptx import syntax as ptx
 from tests.kernels.case import Argument, Case, Run, Struct, address
@@ -27,30 +31,51 @@ def read_module(path: Path) -> ptx.Module:
     return parse_module(path.read_text(), path.name)
 
 
-def run_case(case: Case, run: Run) -> tuple[dict[str, NDArray], str]:
-    """Run the launches of a case on a fresh device."""
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The buffers after the launches of a case, what was printed, and what each launch touched."""
+
+    buffers: dict[str, NDArray]
+    printed: str
+    logs: list[tuple[BufferAccess, ...]]
+
+
+@functools.cache
+def case_result(case: Case) -> CaseResult:
+    """What a case gives with its own inputs, found once in a test session; nobody changes it."""
+    return run_case(case, case.make())
+
+
+def run_case(
+    case: Case, run: Run, contents: Mapping[str, NDArray] | None = None, max_steps: int = MAX_STEPS
+) -> CaseResult:
+    """Run the launches of a case on a fresh device, with other contents for the buffers named."""
     with Device() as device:
         module = device.load(read_module(case.ptx))
-        arrays = {name: device.array(array, name) for name, array in run.buffers.items()}
+        given = run.buffers | dict(contents or {})
+        arrays = {name: device.array(given[name], name) for name in run.buffers}
         for name, words in run.pointers.items():
             raw = arrays[name].view().reshape(-1).view(np.uint8)
             for offset, text in words.items():
                 raw[offset : offset + 8] = np.array([resolve(text, arrays)], np.uint64).view(
                     np.uint8
                 )
-        printed = ""
-        for launch in run.launches:
-            args = [parameter(argument, arrays) for argument in launch.args]
-            result = module[launch.kernel].launch(
+        launched = [
+            module[launch.kernel].launch(
                 launch.grid,
                 launch.block,
-                args,
+                [parameter(argument, arrays) for argument in launch.args],
                 shared=launch.smem,
                 cooperative=launch.cooperative,
-                max_steps=MAX_STEPS,
+                max_steps=max_steps,
             )
-            printed += result.output
-        return {name: array.numpy() for name, array in arrays.items()}, printed
+            for launch in run.launches
+        ]
+        return CaseResult(
+            buffers={name: array.numpy() for name, array in arrays.items()},
+            printed="".join(result.output for result in launched),
+            logs=[result.accesses for result in launched],
+        )
 
 
 def resolve(text: str, arrays: dict[str, DeviceArray]) -> int:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tests.kernels.case import DATA, Case, Run
 from tests.kernels.cases import CASES
-from tests.kernels.cpu import run_case
+from tests.kernels.cpu import case_result
 from tests.kernels.probes import Probe, load_probes
 
 LISTED = Path(__file__).with_name("differences.json")
@@ -114,7 +114,7 @@ def compare(key: str, ours: NDArray, theirs: NDArray) -> Difference | None:
 
 def probe_differences(probe: Probe) -> Iterator[Difference]:
     """Instructions of a probe whose results differ."""
-    ours = run_case(probe.case, probe.case.make())[0]["out"]
+    ours = case_result(probe.case).buffers["out"]
     theirs = recording("probes")[probe.name]
     for result in probe.results:
         key = f"{probe.name}: {result.text}"
@@ -125,11 +125,10 @@ def probe_differences(probe: Probe) -> Iterator[Difference]:
 
 def case_differences(case: Case) -> Iterator[Difference]:
     """Output buffers of a case whose bytes differ."""
-    run = case.make()
-    results, _ = run_case(case, run)
-    for name in run.expect:
+    ours = case_result(case).buffers
+    for name in case.make().expect:
         key = f"{case.name}/{name}"
-        found = compare(key, results[name], recording("cases")[key])
+        found = compare(key, ours[name], recording("cases")[key])
         if found is not None:
             yield found
 

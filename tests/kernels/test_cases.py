@@ -6,7 +6,7 @@ import pytest
 
 from tests.kernels.case import Case, difference
 from tests.kernels.cases import CASES
-from tests.kernels.cpu import run_case
+from tests.kernels.cpu import case_result
 
 
 def test_names_are_unique() -> None:
@@ -17,11 +17,11 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: Case) -> None:
     run = case.make()
-    results, printed = run_case(case, run)
+    found = case_result(case)
     for name, expect in run.expect.items():
-        assert difference(results[name], expect) is None, name
+        assert difference(found.buffers[name], expect) is None, name
     if run.printed is not None:
-        assert printed == run.printed
+        assert found.printed == run.printed
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -62,7 +62,7 @@ def digests() -> str:
     lines = []
     for case in CASES:
         if case.name in NAMES:
-            results, _ = run_case(case, case.make())
+            results = run_case(case, case.make()).buffers
             sha = hashlib.sha256()
             for name in sorted(results):
                 sha.update(np.ascontiguousarray(results[name]).tobytes())

@@ -12,7 +12,7 @@ import pytest
 from tests.kernels.bounds import decode, error_in_bounds, find_bound
 from tests.kernels.case import Case
 from tests.kernels.cases import CASES
-from tests.kernels.cpu import run_case
+from tests.kernels.cpu import case_result
 from tests.kernels.probes import Probe, load_probes
 from tests.kernels.recorded import (
     Difference,
@@ -56,7 +56,7 @@ def test_approximations_keep_their_bounds(probe: Probe, machine: str) -> None:
     run = probe.case.make()
     out = recording("probes")[probe.name]
     if machine == "cpu":
-        out = run_case(probe.case, run)[0]["out"]
+        out = case_result(probe.case).buffers["out"]
     for result in probe.results:
         bound = find_bound(result.text)
         assert bound is not None, result.text
@@ -69,7 +69,7 @@ def test_approximations_keep_their_bounds(probe: Probe, machine: str) -> None:
 
 @pytest.mark.parametrize("probe", APPROXIMATE, ids=lambda probe: probe.name)
 def test_approximations_agree_on_nan_and_infinity(probe: Probe) -> None:
-    ours = run_case(probe.case, probe.case.make())[0]["out"]
+    ours = case_result(probe.case).buffers["out"]
     theirs = recording("probes")[probe.name]
     for result in probe.results:
         got, want = (decode(result.view(out), result.kind) for out in (ours, theirs))

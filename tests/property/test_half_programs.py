@@ -17,7 +17,7 @@ def pinned(seeds: Sequence[int]) -> int:
 
 
 def test_random_halves_stay_in_the_regions() -> None:
-    seeds = share(range(12))
+    seeds = share(range(24))
     assert pinned(seeds) < len(seeds)
 
 

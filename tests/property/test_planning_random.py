@@ -115,7 +115,7 @@ def run(folder: Path, seed: int) -> str:
 
 
 def test_random_instances(tmp_path: Path) -> None:
-    came = [run(tmp_path, seed) for seed in share(range(20))]
+    came = [run(tmp_path, seed) for seed in share(range(40))]
     assert {"split", "whole", "refused"} <= set(came)
 
 

@@ -10,7 +10,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.footprint import footprint
 from tests.helpers.rare_programs import RareProgram
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 from tests.property.test_soundness_generated import check_log, log_of, program_of
 
 
@@ -32,4 +32,4 @@ def test_what_is_seldom_written_stays_in_the_regions(budget: int | None) -> None
         for contents in ("zeros", "ones", "small"):
             log = log_of(program, kernel, contents)
             check_log(program, step, log, f"seed {seed}, {contents}\n{kernel.text}")
-    assert followed > 60
+    assert followed > least(60, 20)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tessera.passes.byte_sets import intervals
-from tests.helpers.access_oracle import compare, run_logged
+from tests.helpers.access_oracle import compare
 from tests.helpers.rule_cases import analyse, case_of, check, run_of
 from tests.kernels.case import Launch, Run
+from tests.kernels.cpu import run_case
 
 
 def run_once(kernel: str) -> Run:
@@ -26,7 +27,7 @@ def test_regions_are_the_bytes_touched(kernel: str) -> None:
     run = run_once(kernel)
     program, (step,) = analyse("shared", run)
     assert not step.pins
-    (log,) = run_logged(case_of("shared"), run, {})
+    (log,) = run_case(case_of("shared"), run).logs
     for found in compare(program, step, log):
         assert np.array_equal(found.may_read, found.read), found.buffer.name
         assert np.array_equal(found.may_write, found.written), found.buffer.name

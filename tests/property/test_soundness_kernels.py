@@ -18,23 +18,29 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
-from tests.helpers.access_oracle import compare, run_logged
+from tests.helpers.access_oracle import Log, compare
 from tests.helpers.case_program import case_program
 from tests.kernels.case import Case, Run
 from tests.kernels.cases import CASES
-from tests.kernels.cpu import MAX_STEPS
+from tests.kernels.cpu import case_result, run_case
 
 
 def contents(run: Run, kind: str) -> dict[str, NDArray]:
     """Other contents for every buffer that holds no pointers."""
-    if kind == "own":
-        return {}
     plain = {name: array for name, array in run.buffers.items() if name not in run.pointers}
     byte = {"zeros": 0, "ones": 0xFF}[kind]
     return {
         name: np.full(np.ascontiguousarray(a).nbytes, byte, np.uint8).view(a.dtype).reshape(a.shape)
         for name, a in plain.items()
     }
+
+
+def logged(case: Case, kind: str) -> list[Log]:
+    """What each launch of a case touched."""
+    if kind == "own":
+        return case_result(case).logs
+    run = case.make()
+    return run_case(case, run, contents(run, kind), max_steps=4000).logs
 
 
 @functools.cache
@@ -46,11 +52,9 @@ def analysed(case: Case) -> tuple[ir.Program, tuple[StepAccesses, ...]]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("kind", ["own", "zeros", "ones"])
 def test_logged_bytes_are_in_the_regions(case: Case, kind: str) -> None:
-    run = case.make()
     program, steps = analysed(case)
     try:
-        steps_allowed = MAX_STEPS if kind == "own" else 4000
-        logs = run_logged(case, run, contents(run, kind), steps_allowed)
+        logs = logged(case, kind)
     except TesseraError:
         # With contents that are none of its own a kernel may fault or never end.
         assert kind != "own"

@@ -12,8 +12,9 @@ import pytest
 from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
-from tests.helpers.access_oracle import compare, run_logged
+from tests.helpers.access_oracle import compare
 from tests.helpers.case_program import case_program
+from tests.kernels.cpu import run_case
 from tests.kernels.layers import LAYERS, Layer
 
 # Where a token goes is in memory, so nobody can know it from the launch.
@@ -25,7 +26,7 @@ def test_regions_of_layers(layer: Layer) -> None:
     run = layer.make()
     program = case_program(layer, run)
     steps = AnalysisManager(program).get(AccessRegions).steps
-    for step, log in zip(steps, run_logged(layer, run, {}), strict=True):
+    for step, log in zip(steps, run_case(layer, run).logs, strict=True):
         assert not step.pins
         for found in compare(program, step, log):
             where = f"{layer.name}: {found.buffer.name}"

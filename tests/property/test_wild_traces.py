@@ -50,7 +50,7 @@ def check_traces(seed: int, placements: int, seen: Counter[str]) -> None:
 
 def test_equal_to_one_device() -> None:
     seen: Counter[str] = Counter()
-    for seed in share(range(12)):
+    for seed in share(range(24)):
         check_traces(seed, 2, seen)
     assert min(seen.values()) > least(2, 0)
     assert seen["moved"] > least(12, 4)

@@ -15,6 +15,7 @@ from benchmarks.gain.relaxation import Allowed, Kind, Part, Served, most
 from tests.helpers.share import share
 
 
+@pytest.mark.slow
 def test_no_plan_beats_the_program_and_half_of_them_are_near() -> None:
     near, plans = 0, 0
     for seed in (330, *share(range(18))):  # `benchmarks.gain.program small` takes 500

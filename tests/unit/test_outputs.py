@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import click
@@ -70,6 +71,14 @@ ELSEWHERE = {
     ("simulate", "--arrivals-out"),
     ("bench", "--arrivals-out"),
 }
+
+
+def spread(pairs: Iterable[tuple[str, Any, str]]) -> list[Any]:
+    """Every third pair, so that each writer and each place is there; `make slow` takes all."""
+    return [
+        pytest.param(*pair, id=name, marks=[pytest.mark.slow] * (number % 3 > 0))
+        for number, (*pair, name) in enumerate(pairs)
+    ]
 
 
 @pytest.fixture
@@ -176,8 +185,14 @@ HAZARDS: tuple[Callable[[Path], None], ...] = (
 )
 
 
-@pytest.mark.parametrize("hazard", HAZARDS, ids=lambda one: one.__name__.strip("_"))
-@pytest.mark.parametrize("writer", ALL)
+@pytest.mark.parametrize(
+    ("writer", "hazard"),
+    spread(
+        (writer, hazard, f"{writer}-{hazard.__name__.strip('_')}")
+        for writer in ALL
+        for hazard in HAZARDS
+    ),
+)
 def test_what_is_not_ours_is_never_written_over(
     folder: Path, writer: str, hazard: Callable[[Path], None]
 ) -> None:
@@ -192,9 +207,14 @@ def test_what_is_not_ours_is_never_written_over(
     assert image(folder) == before
 
 
-@pytest.mark.parametrize("name", ["mlp.ptx", "./mlp.ptx", "mlp.ptx/../mlp.ptx", ".//mlp.ptx"])
 @pytest.mark.parametrize(
-    "writer", [name for name, (_, ending) in ALL.items() if ending not in (".npz", ".safetensors")]
+    ("writer", "name"),
+    spread(
+        (writer, name, f"{writer}-{name}")
+        for writer, (_, ending) in ALL.items()
+        if ending not in (".npz", ".safetensors")
+        for name in ("mlp.ptx", "./mlp.ptx", "mlp.ptx/../mlp.ptx", ".//mlp.ptx")
+    ),
 )
 def test_an_input_by_another_name(folder: Path, writer: str, name: str) -> None:
     command, _ = ALL[writer]
@@ -205,8 +225,14 @@ def test_an_input_by_another_name(folder: Path, writer: str, name: str) -> None:
     assert image(folder) == before
 
 
-@pytest.mark.parametrize("name", ["", "nowhere/file", "mlp.ptx/file", "n" * 300])
-@pytest.mark.parametrize("writer", ALL)
+@pytest.mark.parametrize(
+    ("writer", "name"),
+    spread(
+        (writer, name, f"{writer}-{name[:20]}")
+        for writer in ALL
+        for name in ("", "nowhere/file", "mlp.ptx/file", "n" * 300)
+    ),
+)
 def test_places_that_cannot_be(folder: Path, writer: str, name: str) -> None:
     command, ending = ALL[writer]
     before = image(folder)

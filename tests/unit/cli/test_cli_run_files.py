@@ -118,7 +118,9 @@ def test_types_that_safetensors_lacks_keep_their_axis(tmp_path: Path) -> None:
     assert header["y"]["shape"] == [3, 32]
 
 
-@pytest.mark.parametrize("closed", ["<&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    "closed", [pytest.param("<&- 2>&-", marks=pytest.mark.slow), "<&- >&- 2>&-"]
+)
 def test_standard_streams_that_are_closed(plan: str, tmp_path: Path, closed: str) -> None:
     """Pipes to the devices must not take the numbers that those have for their own."""
     outputs = tmp_path / "o.npz"

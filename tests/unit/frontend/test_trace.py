@@ -422,9 +422,9 @@ def long_trace(launches: int) -> str:
     return HEAD + module() + "".join(lines)
 
 
-def test_the_work_for_ten_thousand_launches_grows_with_them() -> None:
+def test_the_work_for_launches_grows_with_them() -> None:
     parse_trace(long_trace(10))  # what is built once per process
-    few, many = (partial(parse_trace, long_trace(launches)) for launches in (2_500, 10_000))
+    few, many = (partial(parse_trace, long_trace(launches)) for launches in (400, 1_600))
     assert operations(many) < 4.5 * operations(few)
 
 

@@ -151,6 +151,7 @@ def test_every_byte_goes_to_one_gpu(tmp_path: Path) -> None:
         backend.close()
 
 
+@pytest.mark.slow
 def test_a_small_llama_in_halves() -> None:
     """The weights on both devices take at most 1.1 times the model."""
     folder = ROOT / "examples" / "traces"

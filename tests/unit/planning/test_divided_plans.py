@@ -46,6 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("traces")
 
 
+@pytest.mark.slow
 def test_a_layer_is_cut_in_four_chains_with_equal_shares_in_all_layers(folder: Path) -> None:
     trace = _trace(folder, "llama-8b", 1, 3)
     plan = _plan(trace, "a100,l40s", "300GB/s", strategy="parts")

@@ -45,6 +45,7 @@ from tessera.planning.search.sensitivity import sensitivities
 from tessera.wording import Wording
 from tests.helpers.exchanges import exchange_model
 from tests.helpers.regions import region_intervals
+from tests.helpers.share import least, share
 
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
@@ -285,7 +286,7 @@ def test_bytes_that_two_steps_read_are_one_tensor() -> None:
 def test_no_plan_makes_fewer_transfers_than_the_problem_counts() -> None:
     """Steps that read several tensors, on devices at random; and `q`, `k`, `v` count as one."""
     equal = 0
-    for seed in range(30):
+    for seed in share(range(30)):
         model = exchange_model(seed, "abc"[: 2 + seed % 2])
         (served,), (lowered,) = model.traces, model.lowered.traces
         graph = AnalysisManager(served.program).get(Dependences).graph
@@ -304,7 +305,7 @@ def test_no_plan_makes_fewer_transfers_than_the_problem_counts() -> None:
         for way, count in counted.items():
             assert count <= made[way] + 1e-9, (seed, way)
             equal += abs(count - made[way]) < 1e-9
-    assert equal > 20
+    assert equal > least(20, 0)
 
 
 def test_pieces_of_a_buffer_are_held_by_the_steps_around_them() -> None:

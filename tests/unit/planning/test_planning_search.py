@@ -35,6 +35,7 @@ from tessera.planning.problem.period_limits import Limit, LimitKind
 from tessera.simulation.options import SimulateOptions
 from tessera.simulation.simulate_plan import choose_replicas
 from tests.helpers.command import tessc
+from tests.helpers.share import share
 
 pytestmark = pytest.mark.usefixtures("kept_analyses")
 
@@ -96,7 +97,7 @@ def test_no_split_of_a_request_is_better_than_the_one_by_kernels(gpus: str) -> N
     (replica,) = found.replicas
     assert len({step.device for placed in replica.traces for step in placed.steps}) > 1
     others = [row.period_ns for row in found.baselines if row.name in ("layers", "attention")]
-    for seed in range(4):
+    for seed in share(range(4)):
         random = PlanOptions(gpus=gpus, placement=f"random:{seed}")
         others.append(plan(MLP, random, compare=False).plan.period_ns)
     assert found.period_ns <= min(others)

@@ -83,7 +83,7 @@ def run(seed: int) -> bool:
 
 
 def test_random_gates() -> None:
-    assert sum(run(seed) for seed in share(range(8))) > least(4, 1)
+    assert sum(run(seed) for seed in share(range(8))) > least(4, 0)
 
 
 @pytest.mark.slow

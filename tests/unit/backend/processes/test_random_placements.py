@@ -18,7 +18,7 @@ from tessera.ir.program import program as ir
 from tests.helpers.exchanges import exchange_model, joined
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 from tests.helpers.traces import COPY, trace
 
 PLACEMENTS = 6
@@ -115,7 +115,7 @@ def check_exchanges(seed: int) -> int:
 
 
 def test_transfers_of_several_buffers() -> None:
-    assert sum(map(check_exchanges, share(range(20)))) > 4
+    assert sum(map(check_exchanges, share(range(20)))) > least(4, 1)
 
 
 @pytest.mark.slow

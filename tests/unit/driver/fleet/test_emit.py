@@ -212,7 +212,7 @@ def test_pools_with_a_free_ratio_have_their_roles_limits_and_router(report: Flee
     assert _options(first)["--disaggregation-mode"] == "prefill"
 
 
-@pytest.mark.parametrize("gpus", ["a100,l40s", "a100"])
+@pytest.mark.parametrize("gpus", ["a100,l40s", pytest.param("a100", marks=pytest.mark.slow)])
 def test_pools_of_a_real_answer_are_started(traces: list[str], gpus: str) -> None:
     options = FleetOptions(gpus=gpus, tokens=(512, 64), demand=1e3, strategies=("phase",))
     answer = fleet(traces, options)
@@ -233,12 +233,13 @@ def test_pools_of_a_real_answer_are_started(traces: list[str], gpus: str) -> Non
     assert counts == {"frontend": 1, "prefill": roles[PROMPTS], "decode": roles[ANSWERS]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "gpus"),
     [
         ("phase", "1xa100,1xl40s"),
-        pytest.param("phase", "2xa100,2xl40s", marks=pytest.mark.slow),
-        pytest.param("roles", "2xa100,2xl40s", marks=pytest.mark.slow),
+        ("phase", "2xa100,2xl40s"),
+        ("roles", "2xa100,2xl40s"),
     ],
 )
 def test_tessc_serves_pools_by_one_plan_with_roles(

@@ -425,6 +425,7 @@ def test_lengths_and_gaps_of_a_file(traces: list[str], tmp_path: Path) -> None:
     assert report.work.is_kept(report.checked)
 
 
+@pytest.mark.slow
 def test_the_gap_is_to_a_bound_that_no_unit_beats(served: FleetReport, traces: list[str]) -> None:
     assert served.bound is not None
     assert served.gap is not None

@@ -53,7 +53,7 @@ def test_the_cheapest_mix_costs_what_brute_force_finds() -> None:
         assert mix.rate(offers) >= demand * (1 - 1e-9), seed
         lowest = min(other.usd_per_hour(offers) for other in enough)
         assert mix.usd_per_hour(offers) == pytest.approx(lowest, abs=1e-9), seed
-    assert served > least(50, 5)
+    assert served > least(50, 2)
 
 
 def test_the_fastest_mix_serves_what_brute_force_finds_and_is_the_cheapest_such() -> None:
@@ -143,7 +143,7 @@ def test_pools_cost_and_serve_what_brute_force_over_all_counts_finds() -> None:
             assert mix.rate(offers) >= demand * (1 - 1e-9), seed
             assert mix.usd_per_hour(offers) == pytest.approx(min(enough), abs=1e-9), seed
             pooled += sum(mix.handed) > 0
-    assert pooled > least(50, 8)
+    assert pooled > least(50, 4)
 
 
 def _roles(seed: int) -> tuple[list[Offer], list[float], float]:

@@ -82,6 +82,7 @@ def document() -> dict[str, Any]:
     return data
 
 
+@pytest.mark.slow
 def test_all_parts_on_two_gpus_of_the_stand_in(use: Callable[[FakeCuda], FakeCuda]) -> None:
     fake = use(FakeCuda(gpus=2, memory=1 << 30, name="NVIDIA H200", peers=False))
     done = selftest("--skip", "plans")

@@ -113,7 +113,8 @@ def test_the_simulation_takes_the_steps_of_the_scheduler() -> None:
     assert following.result.steps == {1: 2, 0: 3}
 
 
-@pytest.mark.parametrize("sizes", [(8,), pytest.param((3, 8), marks=pytest.mark.slow)])
+@pytest.mark.slow  # `test_chat.py` asks a server with the same model
+@pytest.mark.parametrize("sizes", [(8,), (3, 8)])
 def test_tokens_of_a_model_folder_equal_those_of_generate(sizes: tuple[int, ...]) -> None:
     cases = json.loads((TRACES / "mixed_generated.json").read_text("utf-8"))
     options = tessera.PlanOptions(gpus="l40s", strategy="single", slots=1, sequences=1)
