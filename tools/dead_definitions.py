@@ -24,7 +24,6 @@ USED_ELSEWHERE = {
     "check_replica": "tests and tools that have launch programs and no plan",
     "encode_tiled": "users who make tensor maps (docs/reference/trace-format.md)",
     "format_commands": "click, which calls it for the list of commands",
-    "get_conv_state": "the transformers library, of a cache",
     "get_mask_sizes": "the transformers library, of a cache",
     "get_new_dtype": "the transformers library, of a way to quantize",
     "get_query_offset": "the transformers library, of a cache",
