@@ -51,8 +51,8 @@ def in_kernel(statement: str) -> str:
 
 
 _REGISTERS = {"r": "%r", "l": "%rd", "h": "%rs", "f": "%f", "d": "%fd", "q": "%rq"}
-_LOCAL = {"pred": "%p", "b128": "%rq", "b8": "%rc"}
 _CONSTANTS = ("1", "0", "24", "128")
+_SUFFIXES = frozenset({".h", ".hpp", ".cuh", ".cu", ".inl", ".inc"})
 _ASM = re.compile(r'\basm\s*(?:volatile\s*)?\(\s*((?:"(?:[^"\\]|\\.)*"\s*)+)([^;]*)\)\s*;')
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _CONSTRAINT = re.compile(r'"[=+]?&?([a-zA-Z])"\s*\(')
@@ -60,14 +60,14 @@ _PLACE = re.compile(r"%(\d+)")
 _INSTRUCTION = re.compile(
     r"(?:@!?[\w%]+\s+)?[a-z]\w*[a-z0-9]*(?:\.[\w:]+)*(?:\s[^;{}]*(?:\{[^{}]*\}[^;{}]*)*)?;"
 )
-_NAMED = re.compile(r"\.reg\s*\.(pred|b128|b8)\s+([^;]+);")
+_NAMED = re.compile(r"\.reg\s*\.(\w+)\s+([^;]+);")
 
 
 def header_statements(folder: Path) -> list[str]:
     """Every instruction in the inline assembly of C++ headers, over these registers."""
     seen: dict[str, None] = {}
-    for path in sorted(folder.rglob("*.h*")):
-        for match in _ASM.finditer(path.read_text()):
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES):
+        for match in _ASM.finditer(path.read_text(errors="replace")):
             body = "".join(_TEXT.findall(match[1])).replace("\\n", "\n").replace("\\t", " ")
             body = re.sub(r"//[^\n]*", "", body)
             letters = _CONSTRAINT.findall(match[2])
@@ -85,8 +85,8 @@ def _instructions(body: str, constraints: list[str], constant: str) -> Iterator[
         names.append(constant if letter == "n" else f"{stem}{counts[letter]}")
     body = body.replace("%%", "%")
     for kind, group in _NAMED.findall(body):
-        stem = _LOCAL[kind]
-        for count, name in enumerate(group.split(","), 1):
+        stem = _stem(kind)
+        for count, name in enumerate(group.split(",") if stem else (), 1):
             body = re.sub(rf"(?<![\w%]){re.escape(name.strip())}(?!\w)", f"{stem}{count}", body)
     body = re.sub(r"\.reg[^;]*;", "", body)
     body = _PLACE.sub(lambda m: names[int(m[1])] if int(m[1]) < len(names) else "%r1", body)
@@ -154,9 +154,16 @@ def corpus_statements(texts: Iterable[str]) -> list[str]:
 def _stems(body: str) -> Iterator[tuple[str, str]]:
     """The names of registers (without `<count>`), with the stem for their type."""
     for kind, names in _DECLARED.findall(body):
-        stem = _TYPED.get(kind) or (_STEMS.get(type_bits(kind)) if is_type(kind) else None)
+        stem = _stem(kind)
         for name in names.split(",") if stem else ():
-            yield name.partition("<")[0].strip(), stem or ""
+            yield name.partition("<")[0].strip(), stem
+
+
+def _stem(kind: str) -> str:
+    """How registers of a type are called; nothing for those that have no name here."""
+    if kind == "b8":
+        return "%rc"
+    return _TYPED.get(kind) or (_STEMS.get(type_bits(kind), "") if is_type(kind) else "")
 
 
 def _renamed(statement: str, stems: dict[str, str], symbols: dict[str, str]) -> str | None:

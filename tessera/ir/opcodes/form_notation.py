@@ -28,6 +28,7 @@ OPERANDS describe the operands from left to right; operands beyond the words are
     i         a constant
     label     a label
     _         anything
+    -         no operand
 A `!` before the word asks for a register (or a list of them): constants are refused.
 
 NEEDS is the least PTX version and target: `7.0 sm_80`; `mod:7.8/sm_90` for a modifier or type of
@@ -58,13 +59,14 @@ GROUPS: dict[str, str] = {
     "writable": "global/local/shared/shared::cta/shared::cluster",
     "anywhere": "global/local/shared/shared::cta/shared::cluster/const/const[]/param/param::entry"
     "/param::func",
+    "windows": "global/local/shared/shared::cta/shared::cluster/const/const[]/param/param::entry",
     "proxied": "global/shared/shared::cta/shared::cluster",
     "L1": "L1::evict_normal/L1::evict_unchanged/L1::evict_first/L1::evict_last/L1::no_allocate",
     "L2": "L2::evict_normal/L2::evict_first/L2::evict_last",
     "ahead": "L2::64B/L2::128B/L2::256B/L1::32B",
     "policy": "L2::evict_last/L2::evict_normal/L2::evict_first/L2::evict_unchanged",
-    "wmma": "m16n16k16/m8n32k16/m32n8k16/m16n16k8/m8n8k4/m8n8k32/m8n8k128",
-    "fragment": "f16/f32/bf16/tf32/f64/s32/u8/s8/u4/s4/b1",
+    "half": "m16n16k16/m8n32k16/m32n8k16",
+    "tile": "global/shared/shared::cta",
     "surface": "1d/2d/3d/a1d/a2d",
     "query": "width/height/depth/channel_data_type/channel_order/normalized_coords/array_size"
     "/num_mipmap_levels/num_samples/filter_mode/addr_mode_0/addr_mode_1/addr_mode_2"

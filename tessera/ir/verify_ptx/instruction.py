@@ -255,6 +255,8 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
     match wanted:
         case "_":
             return None
+        case "-":
+            return "no operand belongs here"
         case "A":
             return address_fault(word, modifiers, is_store=opcode.name == "st")
         case "C":

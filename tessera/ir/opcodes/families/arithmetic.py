@@ -49,19 +49,20 @@ mad.lo mad.hi | @integers | !D T T T
 mad.lo mad.hi | cc u32/s32/u64/s64 | !D T T T
 mad.hi      | sat s32 | !D T T T
 mad.wide    | u16/u32/s16/s32 | !W T T W
-madc.lo madc.hi | [cc] [sat] u32/s32/u64/s64 | !D T T T
+madc.lo madc.hi | [cc] u32/s32/u64/s64 | !D T T T
+madc.hi     | sat s32 | !D T T T
 mul24.lo mul24.hi | u32/s32 | !D T T
 mad24.lo mad24.hi | u32/s32 | !D T T T
 mad24.hi    | sat s32 | !D T T T
 div rem     | @integers | !D T T
 sad         | @integers | !D T T T
 abs neg     | s16/s32/s64 | !D T
-min max     | u16/u32/u64/s16/s64 | !D T T T
-min max     | [relu] s32 | !D T T T
-min max     | u16x2 | !D T T T
-min max     | [relu] s16x2 | !D T T T
-min max     | u8x4 | !D T T T
-min max     | [relu] s8x4 | !D T T T
+min max     | u16/u32/u64/s16/s64 | !D T T -
+min max     | [relu] s32 | !D T T -
+min max     | u16x2 | !D T T -
+min max     | [relu] s16x2 | !D T T -
+min max     | u8x4 | !D T T -
+min max     | [relu] s8x4 | !D T T -
 popc clz    | b32/b64 | !u32 T
 bfind       | [shiftamt] u32/u64/s32/s64 | !u32 T
 fns         | b32 | !b32 b32 b32 s32
@@ -91,7 +92,8 @@ fma         | rn/rz/rm/rp f64 | !D T T T
 fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T
 fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T
 fma         | rn/rz/rm/rp [relu] bf16/bf16x2 | !D T T T
-fma         | rn/rz/rm/rp oob [relu/sat] f16/f16x2/bf16/bf16x2 | !D T T T
+fma         | rn oob [relu/sat] f16/f16x2 | !D T T T
+fma         | rn oob [relu] bf16/bf16x2 | !D T T T
 fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D
 mad         | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T T
 mad         | (rn/rz/rm/rp) f64 | !D T T T
@@ -100,12 +102,16 @@ div         | (rn/rz/rm/rp) f64 | !D T T
 abs         | [ftz] f32/f16/f16x2 | !D T
 neg         | [ftz] f32/f16/f16x2 | !D T
 abs neg     | f64/bf16/bf16x2 | !D T
-min max     | [ftz] [NaN] [xorsign] [abs] f32 | !D T T T
-min max     | f64 | !D T T
-min max     | [ftz] [NaN] [xorsign] [abs] f16/f16x2 | !D T T
-min max     | [NaN] [xorsign] [abs] bf16/bf16x2 | !D T T
+min max     | [ftz] [NaN] [abs] f32 | !D T T T  # without abs, or of three inputs
+min max     | [ftz] [NaN] xorsign abs f32 | !D T T -
+min max     | f64 | !D T T -
+min max     | [ftz] [NaN] f16/f16x2 | !D T T -
+min max     | [ftz] [NaN] xorsign abs f16/f16x2 | !D T T -
+min max     | [NaN] bf16/bf16x2 | !D T T -
+min max     | [NaN] xorsign abs bf16/bf16x2 | !D T T -
 rcp sqrt    | (approx/rn/rz/rm/rp) [ftz] f32 | !D T
-rcp sqrt    | (rn/rz/rm/rp) [ftz] f64 | !D T
+rcp         | (rn/rz/rm/rp) [ftz] f64 | !D T
+sqrt        | (rn/rz/rm/rp) f64 | !D T
 rcp         | approx ftz f64 | !D T
 rsqrt       | (approx) [ftz] f32 | !D T
 rsqrt       | (approx) [ftz] f64 | !D T

@@ -3,7 +3,8 @@
 TABLE = """
 # 9.7.13.5 to 9.7.13.7
 atom +cas       | d [a]=atomic b c policy  | atomic
-atom -cas       | d [a]=atomic b c? policy | atomic  # ptxas lets one more pass
+atom +exch      | d [a]=atomic b c? policy | atomic  # ptxas lets one more pass
+atom -cas -exch | d [a]=atomic b policy    | atomic
 red             | [a]=reduce b policy      | atomic
 red.async       | [a]=reduce b [mbar]?     | atomic | async
 
@@ -23,24 +24,30 @@ FORMS = """
 atom        | [@atomic] [@scope] [@shared/global] and/or/xor [L2::cache_hint] b32/b64 | !D A T
 atom        | [@atomic] [@scope] [@shared/global] exch [L2::cache_hint] b32/b64/b128 | !D A T
 atom        | [@atomic] [@scope] [@shared/global] cas [L2::cache_hint] b16/b32/b64/b128 | !D A T T
-atom        | [@atomic] [@scope] [@shared/global] add [noftz] [L2::cache_hint] u32/s32/u64/f32/f64 |
-            !D A T
-atom        | [@atomic] [@scope] [@shared/global] add noftz [L2::cache_hint] f16/f16x2/bf16/bf16x2 |
-            !D A T
+atom        | [@atomic] [@scope] [@shared/global] add [L2::cache_hint] u32/s32/u64/f64 | !D A T
+atom        | [@atomic] [@scope] [@shared/global] add [noftz] [L2::cache_hint] f32 | !D A T
+atom        | [@atomic] [@scope] [@shared/global] add noftz [L2::cache_hint] f16/f16x2/bf16/bf16x2
+            | !D A T
 atom        | [@atomic] [@scope] [@shared/global] min/max [L2::cache_hint] u32/s32/u64/s64 | !D A T
 atom        | [@atomic] [@scope] [@shared/global] inc/dec [L2::cache_hint] u32 | !D A T
-atom        | [@atomic] [@scope] [global] add/min/max [noftz] [L2::cache_hint] v2/v4/v8
-            f16/f16x2/bf16/bf16x2/f32 |
+atom        | [@atomic] [@scope] [global] add/min/max noftz [L2::cache_hint] v2/v4/v8 f16/bf16 | !V
+            A V
+atom        | [@atomic] [@scope] [global] add/min/max noftz [L2::cache_hint] v2/v4 f16x2/bf16x2 |
+            !V A V
+atom        | [@atomic] [@scope] [global] add [noftz] [L2::cache_hint] v2/v4 f32 | !V A V
 red         | [relaxed/release] [@scope] [@shared/global] and/or/xor [L2::cache_hint] b32/b64 | A T
-red         | [relaxed/release] [@scope] [@shared/global] add [noftz] [L2::cache_hint]
-            u32/s32/u64/f32/f64 | A T
+red         | [relaxed/release] [@scope] [@shared/global] add [L2::cache_hint] u32/s32/u64/f64 | A T
+red         | [relaxed/release] [@scope] [@shared/global] add [noftz] [L2::cache_hint] f32 | A T
 red         | [relaxed/release] [@scope] [@shared/global] add noftz [L2::cache_hint]
             f16/f16x2/bf16/bf16x2 | A T
-red         | [relaxed/release] [@scope] [@shared/global] min/max [L2::cache_hint] u32/s32/u64/s64 |
-            A T
+red         | [relaxed/release] [@scope] [@shared/global] min/max [L2::cache_hint] u32/s32/u64/s64
+            | A T
 red         | [relaxed/release] [@scope] [@shared/global] inc/dec [L2::cache_hint] u32 | A T
-red         | [relaxed/release] [@scope] [global] add/min/max [noftz] [L2::cache_hint] v2/v4/v8
-            f16/f16x2/bf16/bf16x2/f32 |
+red         | [relaxed/release] [@scope] [global] add/min/max noftz [L2::cache_hint] v2/v4/v8
+            f16/bf16 | A V
+red         | [relaxed/release] [@scope] [global] add/min/max noftz [L2::cache_hint] v2/v4
+            f16x2/bf16x2 | A V
+red         | [relaxed/release] [@scope] [global] add [noftz] [L2::cache_hint] v2/v4 f32 | A V
 red.async   | * |
 vote        | [sync] all/any/uni pred | !pred pred u32
 vote        | [sync] ballot b32 | !b32 pred u32

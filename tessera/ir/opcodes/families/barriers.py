@@ -63,7 +63,8 @@ fence       | proxy fabric::fabric/fabric::generic/generic::fabric * |
 fence       | proxy [alias/async/async::generic/tensormap::generic] * |
 fence       | op_restrict::fetching * |
 fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * |
-mbarrier.init mbarrier.inval | [layout::v0/layout::v1] [shared/shared::cta] b64 |
+mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | _ u32
+mbarrier.inval | [shared/shared::cta] b64 |
 mbarrier    | * |
 clusterlaunchcontrol | * |
 """

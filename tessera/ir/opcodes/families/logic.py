@@ -24,18 +24,20 @@ setp        | @unsigned [and/or/xor] u16/u32/u64 | !pred T T pred
 setp        | @real [and/or/xor] [ftz] f32/f16/f16x2 | !pred T T pred
 setp        | @real [and/or/xor] f64/bf16/bf16x2 | !pred T T pred
 setp        | * u16x2/s16x2/u8x4/s8x4 | | 9.4 sm_107
-set         | eq/ne [and/or/xor] u32/s32/f32 b16/b32/b64 | !D T T pred
-set         | @signed [and/or/xor] u32/s32/f32 s16/s32/s64 | !D T T pred
-set         | @unsigned [and/or/xor] u32/s32/f32 u16/u32/u64 | !D T T pred
-set         | @unsigned [and/or/xor] f16/bf16 @integers/b16/b32/b64 | !D T T pred
-set         | @real [and/or/xor] [ftz] u32/s32/f32 f32 | !D T T pred
-set         | @real [and/or/xor] u32/s32/f32 f64 | !D T T pred
-set         | @real [and/or/xor] [ftz] u16/s16/u32/s32/f16/f32/bf16/f16x2/bf16x2
-            f16/f16x2/bf16/bf16x2 | !D T T pred
-set         | @real [and/or/xor] [ftz] f16/bf16 f32/f64 | !D T T pred
+set         | eq/ne [and/or/xor] u32/s32/f32/f16/bf16 b16/b32/b64 | !D T T pred
+set         | @signed [and/or/xor] u32/s32/f32/f16/bf16 s16/s32/s64 | !D T T pred
+set         | @unsigned [and/or/xor] u32/s32/f32/f16/bf16 u16/u32/u64 | !D T T pred
+set         | @real [and/or/xor] [ftz] u32/s32/f32/f16 f32 | !D T T pred
+set         | @real [and/or/xor] u32/s32/f32/f16/bf16 f64 | !D T T pred
+set         | @real [and/or/xor] bf16 f32/f16 | !D T T pred
+set         | @real [and/or/xor] [ftz] u16/s16/u32/s32/f16 f16 | !D T T pred
+set         | @real [and/or/xor] u16/s16/u32/s32/bf16 bf16 | !D T T pred
+set         | @real [and/or/xor] [ftz] u32/s32/f16x2 f16x2 | !D T T pred
+set         | @real [and/or/xor] u32/s32/bf16x2 bf16x2 | !D T T pred
 set         | * u16x2/s16x2/u8x4/s8x4 |
 selp        | b16/b32/b64/@integers/f32/f64 | !D T T pred
-slct        | [ftz] b16/b32/b64/@integers/f32/f64 s32/f32 | !D D D T
+slct        | b16/b32/b64/@integers/f32/f64 s32 | !D D D T
+slct        | [ftz] b16/b32/b64/@integers/f32/f64 f32 | !D D D T
 
 # logic and shift
 and or xor  | pred/b16/b32/b64 | !D T T

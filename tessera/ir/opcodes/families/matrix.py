@@ -35,46 +35,128 @@ wgmma.mma_async.sp +f16/f32 +f16/bf16   | x {a} smem2 e i q i1 i2 i4      | tens
 """
 
 FORMS = """
-ldmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 |
-ldmatrix    | sync aligned m16n16/m8n16 x1/x2/x4 [trans] [shared/shared::cta] * |
-stmatrix    | sync aligned m8n8 x1/x2/x4 [trans] [shared/shared::cta] b16 |
-stmatrix    | sync aligned m16n8 x1/x2/x4 [trans] [shared/shared::cta] b8 |
+ldmatrix    | sync aligned m8n8 x1 [trans] [shared/shared::cta] b16 | !1*b32
+ldmatrix    | sync aligned m8n8 x2 [trans] [shared/shared::cta] b16 | !2*b32
+ldmatrix    | sync aligned m8n8 x4 [trans] [shared/shared::cta] b16 | !4*b32
+ldmatrix    | sync aligned m16n16 x1 trans [shared/shared::cta] * | !2*b32
+ldmatrix    | sync aligned m16n16 x2 trans [shared/shared::cta] * | !4*b32
+ldmatrix    | sync aligned m8n16 x1 [shared/shared::cta] * | !1*b32
+ldmatrix    | sync aligned m8n16 x2 [shared/shared::cta] * | !2*b32
+ldmatrix    | sync aligned m8n16 x4 [shared/shared::cta] * | !4*b32
+stmatrix    | sync aligned m8n8 x1 [trans] [shared/shared::cta] b16 | _ 1*b32
+stmatrix    | sync aligned m8n8 x2 [trans] [shared/shared::cta] b16 | _ 2*b32
+stmatrix    | sync aligned m8n8 x4 [trans] [shared/shared::cta] b16 | _ 4*b32
+stmatrix    | sync aligned m16n8 x1 trans [shared/shared::cta] b8 | _ 1*b32
+stmatrix    | sync aligned m16n8 x2 trans [shared/shared::cta] b8 | _ 2*b32
+stmatrix    | sync aligned m16n8 x4 trans [shared/shared::cta] b8 | _ 4*b32
 movmatrix   | sync aligned m8n8 trans b16 | !b32 b32
 
 # matrices: how many registers each operand has follows from shape and type
-mma         | sync aligned m8n8k4 row/col row/col f16 f16 f16 f16/f32 | 4*b32 2*b32 2*b32 _ | 6.4
+mma         | sync aligned m8n8k4 row/col row/col f16 f16 f16 f16 | 4*b32 2*b32 2*b32 4*b32 | 6.4
             sm_70
-mma         | sync aligned m8n8k4 row/col row/col f32 f16 f16 f16/f32 | 8*f32 2*b32 2*b32 _ | 6.4
+mma         | sync aligned m8n8k4 row/col row/col f32 f16 f16 f16 | 8*f32 2*b32 2*b32 4*b32 | 6.4
+            sm_70
+mma         | sync aligned m8n8k4 row/col row/col f32 f16 f16 f32 | 8*f32 2*b32 2*b32 8*f32 | 6.4
             sm_70
 mma         | sync aligned m16n8k8 row col f16 f16 f16 f16 | 2*b32 2*b32 1*b32 2*b32 | 6.5 sm_75
 mma         | sync aligned m16n8k8 row col f32 f16 f16 f32 | 4*f32 2*b32 1*b32 4*f32 | 6.5 sm_75
 mma         | sync aligned m16n8k16 row col f16 f16 f16 f16 | 2*b32 4*b32 2*b32 2*b32 | 7.0 sm_80
 mma         | sync aligned m16n8k16 row col f32 f16 f16 f32 | 4*f32 4*b32 2*b32 4*f32 | 7.0 sm_80
-mma         | sync aligned m16n8k8/m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 _ _ 4*f32 | 7.0 sm_80
-mma         | sync aligned m16n8k4/m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 _ _ 4*f32 | 7.0 sm_80
-mma         | sync aligned m8n8k4/m16n8k4/m16n8k8/m16n8k16 row col [rn/rz/rm/rp] f64 f64 f64 f64 | |
-            7.0 sm_80 m16n8k4:7.8/sm_90 m16n8k8:7.8/sm_90 m16n8k16:7.8/sm_90
-mma         | sync aligned m8n8k16/m16n8k16/m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 | |
-            6.5 sm_75 m16n8k16:7.0/sm_80 m16n8k32:7.0/sm_80
-mma         | sync aligned m8n8k32/m16n8k32/m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 | |
-            6.5 sm_75 m16n8k32:7.0/sm_80 m16n8k64:7.0/sm_80
-mma         | sync aligned m8n8k128/m16n8k128/m16n8k256 row col s32 b1 b1 s32 and/xor popc | | 7.0
-            sm_75 m16n8k128:sm_80 m16n8k256:sm_80
-mma         | sync aligned m16n8k16/m16n8k32 row col f16/f32 e4m3/e5m2 e4m3/e5m2 f16/f32 | | 8.4
-            sm_89
+mma         | sync aligned m16n8k8 row col f32 bf16 bf16 f32 | 4*f32 2*b32 1*b32 4*f32 | 7.0 sm_80
+mma         | sync aligned m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 4*b32 2*b32 4*f32 | 7.0 sm_80
+mma         | sync aligned m16n8k4 row col f32 tf32 tf32 f32 | 4*f32 2*b32 1*b32 4*f32 | 7.0 sm_80
+mma         | sync aligned m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 4*b32 2*b32 4*f32 | 7.0 sm_80
+mma         | sync aligned m8n8k4 row col [rn/rz/rm/rp] f64 f64 f64 f64 | 2*f64 1*f64 1*f64 2*f64 |
+            7.0 sm_80
+mma         | sync aligned m16n8k4 row col [rn/rz/rm/rp] f64 f64 f64 f64 | 4*f64 2*f64 1*f64 4*f64
+            | 7.8 sm_90
+mma         | sync aligned m16n8k8 row col [rn/rz/rm/rp] f64 f64 f64 f64 | 4*f64 4*f64 2*f64 4*f64
+            | 7.8 sm_90
+mma         | sync aligned m16n8k16 row col [rn/rz/rm/rp] f64 f64 f64 f64 | 4*f64 8*f64 4*f64 4*f64
+            | 7.8 sm_90
+mma         | sync aligned m8n8k16 row col [satfinite] s32 u8/s8 u8/s8 s32 | 2*s32 1*b32 1*b32
+            2*s32 | 6.5 sm_75
+mma         | sync aligned m16n8k16 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 2*b32 1*b32
+            4*s32 | 7.0 sm_80
+mma         | sync aligned m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 4*b32 2*b32
+            4*s32 | 7.0 sm_80
+mma         | sync aligned m8n8k32 row col [satfinite] s32 u4/s4 u4/s4 s32 | 2*s32 1*b32 1*b32
+            2*s32 | 6.5 sm_75
+mma         | sync aligned m16n8k32 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 2*b32 1*b32
+            4*s32 | 7.0 sm_80
+mma         | sync aligned m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 4*b32 2*b32
+            4*s32 | 7.0 sm_80
+mma         | sync aligned m8n8k128 row col s32 b1 b1 s32 and/xor popc | 2*s32 1*b32 1*b32 2*s32 |
+            7.0 sm_75
+mma         | sync aligned m16n8k128 row col s32 b1 b1 s32 and/xor popc | 4*s32 2*b32 1*b32 4*s32 |
+            7.0 sm_80
+mma         | sync aligned m16n8k256 row col s32 b1 b1 s32 and/xor popc | 4*s32 4*b32 2*b32 4*s32 |
+            7.0 sm_80
+mma         | sync aligned m16n8k16 row col f16 e4m3/e5m2 e4m3/e5m2 f16 | 2*b32 2*b32 1*b32 2*b32 |
+            8.4 sm_89
+mma         | sync aligned m16n8k16 row col f32 e4m3/e5m2 e4m3/e5m2 f32 | 4*f32 2*b32 1*b32 4*f32 |
+            8.4 sm_89
+mma         | sync aligned m16n8k32 row col f16 e4m3/e5m2 e4m3/e5m2 f16 | 2*b32 4*b32 2*b32 2*b32 |
+            8.4 sm_89
+mma         | sync aligned m16n8k32 row col f32 e4m3/e5m2 e4m3/e5m2 f32 | 4*f32 4*b32 2*b32 4*f32 |
+            8.4 sm_89
 mma         | sync aligned m16n8k32/m16n8k64 row col
             kind::f8f6f4/kind::mxf8f6f4/kind::mxf4/kind::mxf4nvf4 * | | 8.7 sm_120a
 mma         | sync sp/sp::ordered_metadata aligned * | | 7.1 sm_80
 mma.sp      | * | | 7.1 sm_80
 mma.sp::ordered_metadata | * | | 8.5 sm_80
-wmma.load   | a/b/c sync [aligned] row/col @wmma [global/shared/shared::cta] @fragment |
-wmma.store  | d sync [aligned] row/col @wmma [global/shared/shared::cta] f16/f32/s32/f64 |
-wmma.mma    | sync [aligned] row/col row/col @wmma f16/f32 f16/f32 [satfinite] |
-wmma.mma    | sync [aligned] row/col row/col @wmma f16/f32 f16 f16 f16/f32 [satfinite] | | 6.0 sm_70
-wmma.mma    | sync [aligned] row/col row/col @wmma f32 bf16 bf16 f32 |
-wmma.mma    | sync [aligned] row/col row/col @wmma f32 tf32 tf32 f32 |
-wmma.mma    | sync [aligned] row/col row/col @wmma [rn/rz/rm/rp] f64 f64 f64 f64 |
-wmma.mma    | sync [aligned] row/col row/col @wmma s32 u8/s8/u4/s4 u8/s8/u4/s4 s32 [satfinite] |
-wmma.mma    | [and/xor] popc sync [aligned] row/col row/col @wmma s32 b1 b1 s32 | | 6.3 sm_75
+wmma.load   | a/b sync [aligned] row/col @half [@tile] f16 | !8*b32 _ u32
+wmma.load   | a/b sync aligned row/col m16n16k16 [@tile] bf16 | !4*b32 _ u32
+wmma.load   | a sync aligned row/col m8n32k16 [@tile] bf16 | !2*b32 _ u32
+wmma.load   | a sync aligned row/col m32n8k16 [@tile] bf16 | !8*b32 _ u32
+wmma.load   | b sync aligned row/col m8n32k16 [@tile] bf16 | !8*b32 _ u32
+wmma.load   | b sync aligned row/col m32n8k16 [@tile] bf16 | !2*b32 _ u32
+wmma.load   | a/b sync aligned row/col m16n16k16 [@tile] u8/s8 | !2*b32 _ u32
+wmma.load   | a sync aligned row/col m8n32k16 [@tile] u8/s8 | !1*b32 _ u32
+wmma.load   | a sync aligned row/col m32n8k16 [@tile] u8/s8 | !4*b32 _ u32
+wmma.load   | b sync aligned row/col m8n32k16 [@tile] u8/s8 | !4*b32 _ u32
+wmma.load   | b sync aligned row/col m32n8k16 [@tile] u8/s8 | !1*b32 _ u32
+wmma.load   | a/b sync aligned row/col m16n16k8 [@tile] tf32 | !4*b32 _ u32
+wmma.load   | a/b sync aligned row/col m8n8k4 [@tile] f64 | !1*f64 _ u32
+wmma.load   | a sync aligned row m8n8k32 [@tile] u4/s4 | !1*b32 _ u32
+wmma.load   | b sync aligned col m8n8k32 [@tile] u4/s4 | !1*b32 _ u32
+wmma.load   | a sync aligned row m8n8k128 [@tile] b1 | !1*b32 _ u32
+wmma.load   | b sync aligned col m8n8k128 [@tile] b1 | !1*b32 _ u32
+wmma.load   | c sync [aligned] row/col @half [@tile] f16 | !4*b32 _ u32
+wmma.load   | c sync [aligned] row/col @half/m16n16k8 [@tile] f32 | !8*f32 _ u32
+wmma.load   | c sync aligned row/col @half [@tile] s32 | !8*s32 _ u32
+wmma.load   | c sync aligned row/col m8n8k32/m8n8k128 [@tile] f32/s32 | !2*b32 _ u32
+wmma.load   | c sync aligned row/col m8n8k4 [@tile] f64 | !2*f64 _ u32
+wmma.store  | d sync [aligned] row/col @half [@tile] f16 | _ 4*b32 u32
+wmma.store  | d sync [aligned] row/col @half/m16n16k8 [@tile] f32 | _ 8*f32 u32
+wmma.store  | d sync aligned row/col @half [@tile] s32 | _ 8*s32 u32
+wmma.store  | d sync aligned row/col m8n8k32/m8n8k128 [@tile] f32/s32 | _ 2*b32 u32
+wmma.store  | d sync aligned row/col m8n8k4 [@tile] f64 | _ 2*f64 u32
+wmma.mma    | sync [aligned] row/col row/col @half f16 f16 [satfinite] | 4*b32 8*b32 8*b32 4*b32
+wmma.mma    | sync [aligned] row/col row/col @half f16 f32 [satfinite] | 4*b32 8*b32 8*b32 8*f32
+wmma.mma    | sync [aligned] row/col row/col @half f32 f16 [satfinite] | 8*f32 8*b32 8*b32 4*b32
+wmma.mma    | sync [aligned] row/col row/col @half f32 f32 [satfinite] | 8*f32 8*b32 8*b32 8*f32
+wmma.mma    | sync aligned row/col row/col m16n16k16 f32 bf16 bf16 f32 | 8*f32 4*b32 4*b32 8*f32
+wmma.mma    | sync aligned row/col row/col m8n32k16 f32 bf16 bf16 f32 | 8*f32 2*b32 8*b32 8*f32
+wmma.mma    | sync aligned row/col row/col m32n8k16 f32 bf16 bf16 f32 | 8*f32 8*b32 2*b32 8*f32
+wmma.mma    | sync aligned row/col row/col m16n16k8 f32 tf32 tf32 f32 | 8*f32 4*b32 4*b32 8*f32
+wmma.mma    | sync aligned row/col row/col m8n8k4 [rn/rz/rm/rp] f64 f64 f64 f64 | 2*f64 1*f64 1*f64
+            2*f64
+wmma.mma    | sync aligned row/col row/col m16n16k16 s32 u8 u8 s32 [satfinite] | 8*s32 2*b32 2*b32
+            8*s32
+wmma.mma    | sync aligned row/col row/col m16n16k16 s32 s8 s8 s32 [satfinite] | 8*s32 2*b32 2*b32
+            8*s32
+wmma.mma    | sync aligned row/col row/col m8n32k16 s32 u8 u8 s32 [satfinite] | 8*s32 1*b32 4*b32
+            8*s32
+wmma.mma    | sync aligned row/col row/col m8n32k16 s32 s8 s8 s32 [satfinite] | 8*s32 1*b32 4*b32
+            8*s32
+wmma.mma    | sync aligned row/col row/col m32n8k16 s32 u8 u8 s32 [satfinite] | 8*s32 4*b32 1*b32
+            8*s32
+wmma.mma    | sync aligned row/col row/col m32n8k16 s32 s8 s8 s32 [satfinite] | 8*s32 4*b32 1*b32
+            8*s32
+wmma.mma    | sync aligned row col m8n8k32 s32 u4 u4 s32 [satfinite] | 2*s32 1*b32 1*b32 2*s32
+wmma.mma    | sync aligned row col m8n8k32 s32 s4 s4 s32 [satfinite] | 2*s32 1*b32 1*b32 2*s32
+wmma.mma    | and/xor popc sync aligned row col m8n8k128 s32 b1 b1 s32 | 2*s32 1*b32 1*b32 2*s32 |
+            6.3 sm_75
 wgmma       | * |
 """

@@ -307,16 +307,15 @@ ld st | L2::evict_last | 8.8 sm_100+
 ld st | mmio | 8.2
 ld ldu | 0=b128 | 8.3 sm_70+
 ld st | b64 v4 | 8.8 sm_100+
+ld st | f64 v4 | 8.8 sm_100+
+ld st | s64 v4 | 8.8 sm_100+
+ld st | u64 v4 | 8.8 sm_100+
+ld st | b32 v8 | 8.8 sm_100+
+ld st | f32 v8 | 8.8 sm_100+
+ld st | s32 v8 | 8.8 sm_100+
+ld st | u32 v8 | 8.8 sm_100+
 ld st | local volatile | 9.1
-ld | b32 v8 | 8.8 sm_100+
-ld | v4 volatile | 2.0 sm_20+ | 9.1 sm_10 sm_11 sm_12 sm_13
-ld | u8 volatile | 2.0 sm_20+
 ld | acquire mmio | 9.3
-ld | s16 volatile | 2.0 sm_20+ | 9.4 sm_10
-ld | b8 volatile | 2.0 sm_20+
-ld | s8 volatile | 2.0 sm_20+
-ld | 1=[b32] volatile | 2.0 sm_20+
-ld | 0={b16*4} s16 | 2.0 sm_11+
 ld | 2=f64/pred/{b16*8}/{b32*1} |
 ld | nc weak |
 ld | nc -global |
@@ -455,16 +454,9 @@ spcompress spdecompress tcgen05.ld.red.spcompress tcgen05.ld.spcompress | | 9.4 
 st | wt | 2.0 sm_20+
 st | wb | 2.0 sm_20+
 st | L2::evict_first | 8.8 sm_100+
-st | v8 | 2.0 sm_20+ | 7.8 sm_10 sm_11 sm_12 sm_13
 st | L1::evict_unchanged | 7.4
-st | 1={b32*8} | 8.8 sm_100+
 st | 1=b128 | 8.3 sm_70+
 st | mmio release | 9.3
-st | s16 volatile | 2.0 sm_20+ | 7.8 sm_10 sm_11 sm_12 sm_13
-st | s64 volatile | 2.0 sm_20+
-st | f32 v8 | 8.8 sm_100+
-st | 0=[b32] volatile | 2.0 sm_20+
-st | 1={b32*4} s32 | 2.0 sm_20+
 st | 2=f32/pred^pred |
 st.async | L2::cache_hint |
 st.async | b8 |

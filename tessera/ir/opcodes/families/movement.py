@@ -56,22 +56,30 @@ alloca       | d n i? | stack | side
 FORMS = """
 # conversions; `.ftz` and `.sat` where they mean something
 cvt         | [sat] @integers/u8/s8 @integers/u8/s8 | !D~ T~
-cvt         | (rn/rz/rm/rp) [ftz] [sat] f16/f32/f64/bf16 @integers/u8/s8 | !D~ T~
-cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f16/f32/f64/bf16 | !D~ T~
+cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 @integers/u8/s8 | !D~ T~
+cvt         | (rn/rz/rm/rp) [sat] f16/f64 @integers/u8/s8 | !D~ T~
+cvt         | rn/rz/rm/rp bf16 @integers | !D~ T~
+cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f32 | !D~ T~
+cvt         | (rni/rzi/rmi/rpi) [sat] @integers/u8/s8 f16/f64 | !D~ T~
+cvt         | rni/rzi/rmi/rpi @integers bf16 | !D~ T~
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 f64 | !D~ T~
-cvt         | (rn/rz/rm/rp) [ftz] [sat] f16 f64 | !D~ T~
-cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] f16 f32 | !D~ T~
-cvt         | [ftz] [sat] f64 f16/f32 | !D~ T~
+cvt         | (rn/rz/rm/rp) [sat] f16 f64 | !D~ T~
+cvt         | rn/rz/rm/rp [ftz] [sat] f16 f32 | !D~ T~
+cvt         | rn/rz/rm/rp [ftz] bf16 f32 | !D~ T~
+cvt         | rn/rz [relu] [satfinite] f16/bf16 f32 | !D~ T~
+cvt         | [ftz] [sat] f64 f32 | !D~ T~
+cvt         | [sat] f64 f16 | !D~ T~
 cvt         | [ftz] [sat] f32 f16 | !D~ T~
 cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f32 f32 | !D~ T~
-cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f64 f64 | !D~ T~
-cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] f16 f16 | !D~ T~
-cvt         | [rni/rzi/rmi/rpi] [ftz] [sat] bf16 bf16 | !D~ T~
-cvt         | rn/rz/rm/rp/rs [ftz] [sat] [relu] [satfinite] bf16 f32 | !D~ T~
-cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] bf16 f16/f64 | !D~ T~
-cvt         | [rn/rz/rm/rp] [ftz] [sat] [relu] [satfinite] f16 bf16 | !D~ T~
-cvt         | [rn/rz/rm/rp] [ftz] [sat] f32/f64 bf16 | !D~ T~
-cvt         | rn/rz/rna [relu] [satfinite] tf32 f32 | !b32 T
+cvt         | [rni/rzi/rmi/rpi] [sat] f64 f64 | !D~ T~
+cvt         | [rni/rzi/rmi/rpi] [sat] f16 f16 | !D~ T~
+cvt         | [rni/rzi/rmi/rpi] bf16 bf16 | !D~ T~
+cvt         | rn/rz/rm/rp bf16 f64 | !D~ T~
+cvt         | [rn/rz/rm/rp] bf16 f16 | !D~ T~
+cvt         | [rn/rz/rm/rp] f16/f64 bf16 | !D~ T~
+cvt         | [rn/rz/rm/rp] [ftz] f32 bf16 | !D~ T~
+cvt         | rn/rz [relu] [satfinite] tf32 f32 | !b32 T
+cvt         | rna [satfinite] tf32 f32 | !b32 T
 cvt         | * f16x2/bf16x2/@packed f32 | !_ T T
 cvt         | * f16x2/bf16x2/@packed f16x2/bf16x2/@packed |
 cvt         | * e4m3x4/e5m2x4/e2m3x4/e3m2x4/e2m1x4 f32 | | 8.7 sm_100a
@@ -79,22 +87,45 @@ cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] |
 
 # moves, loads, stores, cache control, addresses
 prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T
-mov         | [v2/v4] b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64/pred/b128 | !M M
-ld          | [weak] [@anywhere] [ca/cg/cs/lu/cv] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A
-ld          | [weak] [global] nc [ca/cg/cs] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A
-ld          | volatile [@writable] [@ahead] [unified] [v2/v4/v8] @memory | !V A
-ld          | relaxed/acquire @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [@ahead] [unified]
-            [v2/v4/v8] @memory | !V A
-ld          | mmio relaxed/acquire [@scope] [global] [unified] @memory | !V A
+mov         | b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64/pred/b128 | !M M
+mov         | v2 b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64 | !V M
+mov         | v4 b16/b32/u16/u32/s16/s32/f32 | !V M
+ld          | [weak] @anywhere [ca/cg/cs/lu/cv/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory |
+            !V A
+ld          | [weak] [ca/cg/cs/lu/cv/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory | !V A |
+            sm_20
+ld          | [weak] [global] [ca/cg/cs/lu/cv/@L1] @L2 [L2::cache_hint] [@ahead] v8
+            b32/u32/s32/f32 | !V A
+ld          | [weak] [global] [ca/cg/cs/lu/cv/@L1] @L2 [L2::cache_hint] [@ahead] v4
+            b64/u64/s64/f64 | !V A
+ld          | [weak] [global] nc [ca/cg/cs/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory | !V A
+ld          | [weak] [global] nc [ca/cg/cs/@L1] @L2 [L2::cache_hint] [@ahead] v8 b32/u32/s32/f32 |
+            !V A
+ld          | [weak] [global] nc [ca/cg/cs/@L1] @L2 [L2::cache_hint] [@ahead] v4 b64/u64/s64/f64 |
+            !V A
+ld          | volatile @writable [@ahead] [v2/v4/v8] @memory | !V A
+ld          | volatile [@ahead] [v2/v4/v8] @memory | !V A | sm_20
+ld          | relaxed/acquire @scope [@proxied] [@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory
+            | !V A
+ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead] v8
+            b32/u32/s32/f32 | !V A
+ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead] v4
+            b64/u64/s64/f64 | !V A
+ld          | mmio relaxed/acquire sys [global] @memory | !V A
 ldu         | [global] [v2/v4] @memory | !V A
-st          | [weak] [@writable/param/param::func] [wb/cg/cs/wt] [@L1] [@L2] [L2::cache_hint]
-            [v2/v4/v8] @memory | A V
-st          | volatile [@writable] [v2/v4/v8] @memory | A V
-st          | relaxed/release @scope [@proxied] [@L1] [@L2] [L2::cache_hint] [v2/v4/v8] @memory | A
-            V
-st          | mmio relaxed/release [@scope] [global] @memory | A V
+st          | [weak] @writable/param/param::func [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8]
+            @memory | A V
+st          | [weak] [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V | sm_20
+st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v8
+            b32/u32/s32/f32 | A V
+st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v4
+            b64/u64/s64/f64 | A V
+st          | volatile @writable [v2/v4/v8] @memory | A V
+st          | volatile [v2/v4/v8] @memory | A V | sm_20
+st          | relaxed/release @scope [@proxied] [@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
+st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
+st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
+st          | mmio relaxed/release sys [global] @memory | A V
 st.async    | * |
 st.bulk     | [weak] [shared::cta] |
 prefetch    | [global/local] L1/L2 | A
@@ -102,14 +133,14 @@ prefetch    | [global] L2::evict_last/L2::evict_normal | A
 prefetch    | [const/param] tensormap |
 prefetch    | [L1] [global] L1::32B valid_addr | A
 prefetchu   | L1 | A
-isspacep    | @anywhere | !pred _
-cvta.to     | @anywhere u32/u64 | !D T
-cvta        | @anywhere u32/u64 | !D _
-mapa        | [shared::cluster] u32/u64 |
-getctarank  | [shared::cluster] u32/u64 |
+isspacep    | @windows | !pred _
+cvta.to     | @windows u32/u64 | !D T
+cvta        | @windows u32/u64 | !D _
+mapa        | [shared::cluster] u32/u64 | !D _ u32
+getctarank  | [shared::cluster] u32/u64 | !u32 _
 applypriority | [global] L2::evict_normal | A
 discard     | [global] L2 | A
-createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
+createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32
 createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
 createpolicy.cvt | L2 b64 | !b64
 istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
