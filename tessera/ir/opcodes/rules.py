@@ -104,6 +104,7 @@ class MeasuredRule:
         return f"one of the targets {', '.join(known)}"
 
 
+@cache
 def targets_of(word: str) -> frozenset[str]:
     """The targets that a word of a rule stands for."""
     match = _TARGET.fullmatch(word)
@@ -187,6 +188,7 @@ def features_of(opcode: ptx.Opcode, words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(features)
 
 
+@cache
 def _read_place(column: str) -> RulePlace:
     versions, *names = column.split()
     first, _, last = versions.partition("-")
