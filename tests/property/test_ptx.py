@@ -16,6 +16,8 @@ from tessera.frontend.cache.cache_codec import (
     encode_record,
 )
 from tessera.frontend.ptx.read_ptx import parse_source
+from tessera.frontend.ptx.scan import scan_module
+from tessera.frontend.ptx.statement_runs import RunSplitter
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import locate_parts
 from tessera.ir.ptx.print_ptx import print_module, print_operand
@@ -57,6 +59,49 @@ def test_the_fast_way_reads_new_forms_as_the_token_grammar_does(statements: list
     head = ".version 9.4\n.target sm_107a\n.address_size 64\n.entry kernel() {\n"
     text = head + "\n".join(statements) + "\n}\n"
     assert outcome(text, with_runs=True) == outcome(text, with_runs=False)
+
+
+TABLES_AND_AIMS = """.version 8.0
+.target sm_80
+.address_size 64
+.global .u32 g;
+.global .attribute(.managed) .align 4 .u32 counter = 5;
+.global .align 8 .u64 t[6] = {generic(g), generic ( g ) + 8 , g + 4,g,-4, 9223372036854775808};
+.global .u64 one = g ;
+.weak .global .u64 two = generic(g)+0x10;
+.global .f32 three[2] = {0F3F800000, 1e5};
+.visible .entry k(.param .b32 n)
+{
+  P0: .callprototype _ ();
+  P1 : .callprototype (.param .align 8 .b8 _[16]) _ (.param .b64 _, .param .b32 y);
+  P2: .callprototype ()_;
+  P3: .callprototype _;
+  T: .branchtargets A, $B ,C;
+  L: U: .calltargets A;
+  A: $B: C: ret;
+}
+"""
+SPOILT = [*" _,;:(){}+.gx0[=-", '"', "+4", "generic", "()", ".param", "/*c*/", "[4]", "_ ()"]
+
+
+def test_tables_of_symbols_and_aims_of_calls_need_no_grammar() -> None:
+    source = Source("t.ptx", TABLES_AND_AIMS)
+    fast = scan_module(source, RunSplitter(), lambda start, end: None)
+    slow = parse_source(source, with_runs=False)
+    assert fast is not None
+    assert fast == slow
+    assert positions(fast) == positions(slow)
+    aims = [s for s in next(fast.kernels()).body or () if isinstance(s, ptx.CallPrototype)]
+    assert [parameter.at for parameter in aims[1].parameters] == [
+        TABLES_AND_AIMS.index(word) for word in (".param .b64 _,", ".param .b32 y")
+    ]
+
+
+@given(st.sampled_from(range(50, len(TABLES_AND_AIMS))), st.sampled_from(SPOILT))
+def test_what_is_not_quite_a_table_or_an_aim_is_judged_by_the_grammar(at: int, word: str) -> None:
+    for taken in (0, 1):
+        text = TABLES_AND_AIMS[:at] + word + TABLES_AND_AIMS[at + taken :]
+        assert outcome(text, with_runs=True) == outcome(text, with_runs=False)
 
 
 @given(modules, st.data())

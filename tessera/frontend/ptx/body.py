@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.frontend.ptx.outline import outline_body
 from tessera.frontend.ptx.statement_runs import STATEMENT, RunSplitter
-from tessera.frontend.ptx.terminals import BLANK, COMMENT, MODIFIER, NAME, NAME_CHARACTERS, STRING
+from tessera.frontend.ptx.terminals import BLANKS, COMMENT, NAME, STRING
 from tessera.frontend.text.bulk import collector_paused
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.unread import BodyOutline, Rename
+from tessera.ir.ptx.unread import BodyOutline
 from tessera.ir.verify_ptx.names import TOKEN
 
 MAX_BLOCKS = 100
@@ -32,8 +32,7 @@ for _ in range(3):
     _INSIDE = rf"{_PLAIN}(?:\{{{_INSIDE}\}}{_PLAIN})*+"
 
 _COMMENT_OR_STRING = re.compile(rf"{COMMENT}|{STRING}")
-_NAME = re.compile(rf"(?<![{NAME_CHARACTERS}.%:])(?!{TOKEN}){NAME}")
-_HEAD = re.compile(rf"((?:@{BLANK}!?{BLANK}{NAME})?{BLANK})({NAME}(?:{MODIFIER})*+)")
+_NAME = re.compile(rf"(?<=[{BLANKS},\[({{{{!|@+-])(?!{TOKEN})({NAME})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +59,11 @@ class TextBody:
         assert isinstance(statement, ptx.Instruction)
         return statement
 
-    def rename(self, text: str, rename: Rename) -> str:
-        """A text of the outline with other names; those that are tokens already stay."""
-        head = _HEAD.match(text)
-        assert head is not None
-        guard, opcode = head.groups()
-        operands = _NAME.sub(lambda name: rename(name[0]), text[head.end() :])
-        return _NAME.sub(lambda name: rename(name[0]), guard) + opcode + operands
+    def rename(self, texts: Sequence[str], names: Mapping[str, str]) -> list[str]:
+        """Texts of the outline with other names; those that are tokens already stay."""
+        parts = _NAME.split(";".join(texts))
+        parts[1::2] = map(names.__getitem__, parts[1::2])
+        return "".join(parts).split(";") if texts else []
 
 
 class BodyReader:
@@ -89,7 +86,7 @@ class BodyReader:
             statement = STATEMENT.match(text, position)
             if statement is None:
                 return None
-            brace = statement[8]
+            brace = statement[9]
             if brace == "}" and depth == 0:
                 return TextBody(text, start, position, self.splitter, None), statement.end()
             depth += 0 if brace is None else 1 if brace == "{" else -1

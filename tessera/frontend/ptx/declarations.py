@@ -13,11 +13,11 @@ import re
 from tessera.frontend.ptx.constants import Numbers, integer_constant
 from tessera.frontend.ptx.terminals import (
     BLANK,
+    BLANKS,
     INTEGER,
     LINKAGE,
     NAME,
     NUMBER,
-    NUMBER_LIST,
     SINK,
     SPACE,
     listed,
@@ -36,22 +36,30 @@ _VECTOR = r"\.v[248](?![A-Za-z0-9_:])"
 _ALIGN = rf"\.align[ \t]++{INTEGER}"
 _QUALIFIERS = rf"{BLANK}(?:{_ALIGN}{BLANK})?(?:{_VECTOR}{BLANK})?{_TYPE}"
 _RANGE = rf"{NAME}(?:<{BLANK}{INTEGER}{BLANK}>)?"
-_ARRAY = rf"{NAME}(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
+_SIZES = rf"(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
+_ARRAY = rf"{NAME}{_SIZES}"
 _REGISTERS = rf"(?={SPACE})\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
 _MEMORY = rf"(?={SPACE})\.(?:param|local|shared){_QUALIFIERS}{BLANK}{listed(_ARRAY, ';')}"
 DECLARATION = rf"(?:{_REGISTERS}|{_MEMORY})(?=;)"
 
-# One variable at module scope, with its `;` and its initial number or table of numbers, if any.
+_SYMBOL = rf"(?:generic{BLANK}\({BLANK}{NAME}{BLANK}\)|{NAME})(?:{BLANK}\+{BLANK}{INTEGER})?"
+_VALUE = rf"(?:{NUMBER}|{_SYMBOL})"
+_TABLE = rf"\{{{BLANK}{listed(_VALUE, '}')}\}}"
+_MANAGED = rf"\.attribute{BLANK}\({BLANK}\.managed{BLANK}\)"
+
+# One variable at module scope, with its `;` and its initial value or table of values, if any.
 MODULE_VARIABLE = (
     rf"(?:({LINKAGE}){BLANK})?(?={SPACE})\.(global|const|shared)(?![\w$:])"
-    rf"{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248])(?![A-Za-z0-9_:]){BLANK})?"
+    rf"{BLANK}({_MANAGED}{BLANK})?(?:\.align[ \t]++({INTEGER}){BLANK})?"
+    rf"(?:\.v([248])(?![A-Za-z0-9_:]){BLANK})?"
     rf"\.({'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:]){BLANK}({NAME})"
-    rf"((?:\[{BLANK}(?:{INTEGER})?{BLANK}\])*+){BLANK}(?:={BLANK}({NUMBER}|{NUMBER_LIST}){BLANK})?;"
+    rf"((?:\[{BLANK}(?:{INTEGER})?{BLANK}\])*+){BLANK}(?:={BLANK}({_VALUE}|{_TABLE}){BLANK})?;"
 )
+_NAMED = re.compile(r"(?<![\w.])[A-Za-z_$%]", re.ASCII)
 _SIZE = re.compile(rf"\[{BLANK}({INTEGER})?{BLANK}\]")
 
 _POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
-_PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{_ARRAY}|{SINK})"
+_PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{NAME}|{SINK}){_SIZES}"
 PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
 
 _PARTS = re.compile(
@@ -90,10 +98,7 @@ def declare(text: str, at: int) -> list[ptx.Variable]:
 
 def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable]:
     """The variable that `MODULE_VARIABLE` matched."""
-    linkage, space, align, vector, kind, name, sizes, initializer = match.groups()
-    value: ptx.Initializer | None = None
-    if initializer:
-        value = numbers.table(initializer) if initializer[0] == "{" else numbers.number(initializer)
+    linkage, space, managed, align, vector, kind, name, sizes, initializer = match.groups()
     return [
         ptx.Variable(
             space=space,
@@ -104,9 +109,31 @@ def module_variable(match: re.Match[str], numbers: Numbers) -> list[ptx.Variable
             align=_natural(align) if align else None,
             vector=int(vector) if vector else None,
             dimensions=_dimensions(sizes) if sizes else (),
-            initializer=value,
+            initializer=_initial(initializer, numbers) if initializer else None,
+            attributes=(ptx.Attribute(name="managed", values=()),) if managed else (),
         )
     ]
+
+
+def _initial(text: str, numbers: Numbers) -> ptx.Initializer:
+    if text[0] != "{":
+        return _value(text, numbers)
+    if _NAMED.search(text) is None:
+        return numbers.table(text)
+    return ptx.InitializerList(tuple(_value(word, numbers) for word in text[1:-1].split(",")))
+
+
+def _value(text: str, numbers: Numbers) -> ptx.Constant:
+    """A number, or the address of a variable."""
+    text = text.strip(BLANKS)
+    if _NAMED.match(text) is None:
+        return numbers.number(text)
+    symbol, plus, displacement = text.partition("+")
+    name, bracket, inside = symbol.partition("(")
+    base: ptx.Constant = ptx.Name(name.strip(BLANKS))
+    if bracket:
+        base = ptx.Generic(ptx.Name(inside.partition(")")[0].strip(BLANKS)))
+    return ptx.Binary("+", base, integer_constant(displacement.strip(BLANKS))) if plus else base
 
 
 def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:

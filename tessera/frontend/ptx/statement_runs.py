@@ -19,9 +19,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.ptx.constants import integer_constant, number_constant
-from tessera.frontend.ptx.declarations import DECLARATION, declare
+from tessera.frontend.ptx.declarations import (
+    DECLARATION,
+    PARAMETER_LIST,
+    declare,
+    declare_parameters,
+)
 from tessera.frontend.ptx.terminals import (
     BLANK,
+    BLANKS,
     GAP,
     INTEGER,
     MODIFIER,
@@ -72,7 +78,12 @@ def _statement(capture: str) -> str:
 
 ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
-STATEMENT = re.compile(rf"{_statement('')}|{GAP}([{{}}])")
+# What calls and branches through registers may go to: a statement, but not one of a run.
+_EMPTY_OR_LIST = rf"(?:{BLANK}(?:{PARAMETER_LIST}|\({BLANK}\)))?"
+_PROTOTYPE = rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
+_TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
+_AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{_PROTOTYPE}|{_TARGETS})"
+STATEMENT = re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
 """One statement with its parts, or a brace (the last group)."""
 _STRING = re.compile(STRING)
 _OPERAND = re.compile(OPERAND)
@@ -98,6 +109,21 @@ def _location(text: str) -> Callable[[int], ptx.Location]:
         _natural(offset.strip() or "0"),
         (first, second, third),
     )
+
+
+def _aims(text: str, at: int) -> ptx.CallPrototype | ptx.TargetList:
+    """`name: .callprototype (...) _ (...)` or `name: .branchtargets a, b`, which starts at `at`."""
+    head, _, rest = text.partition(":")
+    name = _name_in(head)
+    kind, *targets = _NAME.findall(rest)
+    if kind != "callprototype":
+        return ptx.TargetList(name, kind, tuple(targets), at)
+    start = middle = text.index(kind) + len(kind)
+    if text[start:].lstrip(BLANKS)[0] == "(":
+        middle = text.index(")", start)
+    returns = declare_parameters(text[start:middle], at + start)
+    parameters = declare_parameters(text[middle:], at + middle)
+    return ptx.CallPrototype(name=name, returns=returns, parameters=parameters, at=at)
 
 
 def _natural(text: str) -> int:
@@ -134,7 +160,9 @@ class RunSplitter:
         instruction = ptx.Instruction
         outer: list[tuple[list[ptx.Statement], int]] = []
         for match in iter(STATEMENT.scanner(text).match, None):  # type: ignore[attr-defined]
-            label, guard, opcode, operands, location, declaration, pragma, brace = match.groups()
+            label, guard, opcode, operands, location, declaration, pragma, aims, brace = (
+                match.groups()
+            )
             if guard is not None:
                 at = base + match.start(2)
                 append(instruction(guards[guard], opcodes[opcode], lists[operands], at))
@@ -150,8 +178,10 @@ class RunSplitter:
             elif pragma is not None:
                 strings = tuple(string[1:-1] for string in _STRING.findall(pragma))
                 append(ptx.Pragma(strings, base + match.start(7)))
+            elif aims is not None:
+                append(_aims(aims, base + match.start(8)))
             elif brace == "{":
-                outer.append((statements, base + match.start(8)))
+                outer.append((statements, base + match.start(9)))
                 statements = []
                 append = statements.append
             else:

@@ -11,15 +11,13 @@ for all instructions that differ only in registers of one type and in numbers.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 # Statements of `syntax`, which stands above this file.
 Statements = tuple[Any, ...]
 Defined = TypeVar("Defined")
-
-Rename = Callable[[str], str]
 
 _ONE_AT_A_TIME = threading.RLock()
 
@@ -54,8 +52,8 @@ class UnreadBody(Protocol):
     def instruction(self, text: str) -> Any:
         """The instruction that a text of the outline stands for."""
 
-    def rename(self, text: str, rename: Rename) -> str:
-        """A text of the outline with every name replaced, except for tokens of types."""
+    def rename(self, texts: Sequence[str], names: Mapping[str, str]) -> list[str]:
+        """Texts of the outline with every name replaced, except for tokens of types."""
 
 
 class WithUnreadBody:

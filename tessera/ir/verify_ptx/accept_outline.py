@@ -89,9 +89,13 @@ def accepts(
     tokens, good = _Tokens(trial.declared_kind), _GOOD_TEXTS.setdefault(trial.ground, set())
     if len(good) > MANY_TEXTS:
         good.clear()
-    for text in outline.statements.keys() - good:
-        if not _accepts_text(trial, unread, text, tokens, good):
+    new = list(outline.statements.keys() - good)
+    for text, canonical in zip(new, unread.rename(new, tokens), strict=True):
+        if "call" in text and not _accepts_call(trial, unread.instruction(text)):
             return False
+        if canonical not in good and not _accepts_text(trial, unread.instruction(canonical)):
+            return False
+        good.add(canonical)
     for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
             return False
@@ -99,21 +103,19 @@ def accepts(
     return True
 
 
-def _accepts_text(
-    trial: TrialVerifier, unread: UnreadBody, text: str, tokens: _Tokens, good: set[str]
-) -> bool:
-    """Whether an instruction has no faults; those without a name in them are remembered."""
-    canonical = unread.rename(text, tokens.__getitem__)
-    if canonical in good:
+def _accepts_call(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
+    """Whether a call fits what it calls; other instructions do."""
+    if instruction.opcode.name != "call":
         return True
-    instruction = unread.instruction(canonical)
-    if instruction.opcode.name == "call":
-        original = unread.instruction(text)
-        trial.check_names(original.operands, original, original.operands)
-        call = call_faults(trial.module, original, trial.functions, trial.known)
-        if trial.diagnostics or next(call, None) is not None:
-            return False
-        trial.known.clear()
+    trial.check_names(instruction.operands, instruction, instruction.operands)
+    call = call_faults(trial.module, instruction, trial.functions, trial.known)
+    fits = not trial.diagnostics and next(call, None) is None
+    trial.known.clear()
+    return fits
+
+
+def _accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
+    """Whether an instruction in which tokens stand for names has no faults."""
     names = [name for operand in instruction.operands for name in names_in(operand)]
     if instruction.guard is not None:
         names.append(instruction.guard.register)
@@ -122,11 +124,7 @@ def _accepts_text(
     if None in map(_kind_of, names):
         return False
     words = tuple([operand_word(operand, KIND_OF_TOKEN) for operand in instruction.operands])
-    if (
-        instruction_fault(trial.module, instruction, is_new=trial.is_new) is not None
-        or form_fault(trial.module, instruction, words, trial.ground) is not None
-    ):
-        return False
-    if instruction.opcode.name != "call":
-        good.add(canonical)
-    return True
+    return (
+        instruction_fault(trial.module, instruction, is_new=trial.is_new) is None
+        and form_fault(trial.module, instruction, words, trial.ground) is None
+    )
