@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 from tessera.cli.console import Forgiving, Messages, at_terminal
@@ -50,12 +50,7 @@ class Progress:
             self._timer.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:
@@ -118,15 +113,10 @@ class PlanProgress(Progress):
             self._before = signal.signal(signal.SIGINT, self._interrupt)
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
-        super().__exit__(kind, value, traceback)
+        super().__exit__()
 
     def listen(self) -> Watch:
         """The listener to give to the planner."""

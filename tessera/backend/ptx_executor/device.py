@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -192,12 +191,7 @@ class Device:
     def __enter__(self) -> Device:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -15,7 +15,6 @@ import os
 import weakref
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tessera.backend.hosts.launchers import CommandProcess
@@ -74,10 +73,5 @@ class KeptHosts:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

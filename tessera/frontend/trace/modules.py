@@ -8,8 +8,9 @@ variables. Each distinct PTX text is parsed once. A module whose PTX has faults 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from tessera.diagnostics import Label, Source, Span, TesseraError, error
 from tessera.frontend.trace.findings import TraceFindings
@@ -22,6 +23,7 @@ from tessera.ir.ptx import syntax as ptx
 PLAIN_MODULE = "m0"
 
 ParsePtx = Callable[[Source], ptx.Module]
+Declared = TypeVar("Declared", Kernel, ModuleVariable)
 
 
 @dataclass(slots=True)
@@ -198,35 +200,42 @@ class Modules:
         variables: dict[str, ModuleVariable],
     ) -> None:
         first = module.variants[0]
-        before = module.kernels[first.arch]
-        for name in [*before, *(name for name in kernels if name not in before)]:
-            self._check_kernel(module, variant, before.get(name), kernels.get(name))
-        known = module.variables
-        for name in [*known, *(name for name in variables if name not in known)]:
-            self._check_variable(module, variant, known.get(name), variables.get(name))
+        for a, b in self._in_both("kernel", module, variant, module.kernels[first.arch], kernels):
+            self._check_kernel(first, variant, a, b)
+        for c, d in self._in_both("variable", module, variant, module.variables, variables):
+            self._check_variable(first, variant, c, d)
+
+    def _in_both(
+        self,
+        what: str,
+        module: OpenModule,
+        variant: ModuleVariant,
+        before: Mapping[str, Declared],
+        now: Mapping[str, Declared],
+    ) -> Iterator[tuple[Declared, Declared]]:
+        """What both variants declare, in pairs; what one of them lacks is an error."""
+        first = module.variants[0]
+        for name in [*before, *(name for name in now if name not in before)]:
+            if name in before and name in now:
+                yield before[name], now[name]
+                continue
+            is_first = name in before
+            present, absent = (first, variant) if is_first else (variant, first)
+            self._disagree(
+                f"{what} `{name}` of module `{module.name}` is in the `{present.arch}` "
+                f"code but not in the `{absent.arch}` code",
+                _name_span(present, (before if is_first else now)[name].at, name),
+            )
 
     def _check_kernel(
-        self, module: OpenModule, variant: ModuleVariant, a: Kernel | None, b: Kernel | None
+        self, first: ModuleVariant, variant: ModuleVariant, a: Kernel, b: Kernel
     ) -> None:
-        first = module.variants[0]
-        if a is None or b is None:
-            present, here = (first, a) if a is not None else (variant, b)
-            absent = variant if a is not None else first
-            assert here is not None
-            self._disagree(
-                "TSR1150",
-                f"kernel `{here.name}` of module `{module.name}` is in the `{present.arch}` "
-                f"code but not in the `{absent.arch}` code",
-                _name_span(present, here.at, here.name),
-            )
-            return
         same = len(a.parameters) == len(b.parameters) and all(
             p.agrees_with(q) for p, q in zip(a.parameters, b.parameters, strict=True)
         )
         if same:
             return
         self._disagree(
-            "TSR1150",
             f"kernel `{a.name}` has other parameters in the `{variant.arch}` code "
             f"than in the `{first.arch}` code",
             _name_span(variant, b.at, b.name),
@@ -235,27 +244,11 @@ class Modules:
         )
 
     def _check_variable(
-        self,
-        module: OpenModule,
-        variant: ModuleVariant,
-        a: ModuleVariable | None,
-        b: ModuleVariable | None,
+        self, first: ModuleVariant, variant: ModuleVariant, a: ModuleVariable, b: ModuleVariable
     ) -> None:
-        first = module.variants[0]
-        if a is None or b is None:
-            present, here = (first, a) if a is not None else (variant, b)
-            absent = variant if a is not None else first
-            assert here is not None
-            self._disagree(
-                "TSR1150",
-                f"variable `{here.name}` of module `{module.name}` is in the `{present.arch}` "
-                f"code but not in the `{absent.arch}` code",
-                _name_span(present, here.at, here.name),
-            )
-        elif (a.space, a.bytes, a.initializer) != (b.space, b.bytes, b.initializer):
+        if (a.space, a.bytes, a.initializer) != (b.space, b.bytes, b.initializer):
             what = "another size" if a.bytes != b.bytes else "another space or initial value"
             self._disagree(
-                "TSR1150",
                 f"variable `{b.name}` has {what} in the `{variant.arch}` code "
                 f"than in the `{first.arch}` code",
                 _name_span(variant, b.at, b.name),
@@ -265,14 +258,13 @@ class Modules:
 
     def _disagree(
         self,
-        code: str,
         headline: str,
         span: Span | None,
         label: str = "",
         secondary: tuple[Label, ...] = (),
     ) -> None:
         hint = "compile all variants of a module from the same source"
-        self.findings.add(error(code, headline, span, label, secondary=secondary, hint=hint))
+        self.findings.add(error("TSR1150", headline, span, label, secondary=secondary, hint=hint))
 
 
 def _span_of(module: OpenModule, arch: str) -> Span | None:
