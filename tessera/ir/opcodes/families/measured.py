@@ -446,9 +446,7 @@ set | 1=_/b32^pred |
 setmaxnreg | | 8.0 sm_100f+ sm_120f+ sm_110f+ sm_90a
 setmaxnreg | | 0:24..256/8
 shf.l shf.r | | 3.1 sm_32+
-shfl | | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_70 sm_72 sm_75
-shfl | up | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 sm_72 | 5.1-6.3 sm_70
-    sm_75
+shfl | | 3.0 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 | 5.1-6.3 sm_70+
 shfl.sync | 1=b32^pred |
 spcompress spdecompress tcgen05.ld.red.spcompress tcgen05.ld.spcompress | | 9.4 sm_107a
 st | wt | 2.0 sm_20+
@@ -579,13 +577,8 @@ vmad | shr7*2 |
 vmad | 0=b32^pred/{f32*4} |
 vmad | 3=pred^pred/{b16*2} |
 vote | | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62
-    sm_70 sm_72 sm_75
-vote | b32 | 2.0 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 | 5.1-6.3
-    sm_70+
-vote | all | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62
     | 5.1-6.3 sm_70+
-vote | uni*2 | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61
-    sm_62 | 5.1-6.3 sm_70+
+vote | b32 | 2.0 sm_20+
 wgmma.commit_group wgmma.fence wgmma.mma_async wgmma.wait_group | | 8.0 sm_90a
 wgmma.mma_async | | 3:0,1
 wgmma.mma_async | | 4:-1,1
