@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
+from benchmarks.reading.judge import processor_seconds
 from benchmarks.reading.learn import holds, never_rules, where_rules
 from benchmarks.reading.measure import MEASURED_TARGETS, spans_on, spell, versions_of
 from benchmarks.reading.neighbours import Neighbours
@@ -68,8 +69,14 @@ class Finder:
     """
 
     def __init__(
-        self, oracles: Sequence[Oracle], taken: Sequence[str], refused: Sequence[str], seed: int
+        self,
+        oracles: Sequence[Oracle],
+        taken: Sequence[str],
+        refused: Sequence[str],
+        seed: int,
+        until: float,
     ) -> None:
+        self.until = until
         self.oracles = oracles
         self.rng = random.Random(seed)
         self.taken: dict[Name, dict[str, None]] = defaultdict(dict)
@@ -120,7 +127,7 @@ class Finder:
             self.remember((text, *pair) for text, pair in wrong.items())
             stale, self.surprises = {name_of(text) for text in wrong}, wrong
             seen |= wrong
-            if not wrong:
+            if not wrong or processor_seconds() > self.until:
                 break
         self.find_for(stale)
         self.install()

@@ -6,9 +6,11 @@ refuses, and how many both refuse, on the statement's own line too.
 
 from __future__ import annotations
 
+import math
+import os
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.reading.measure import MEASURED_TARGETS, spans_on, spell, versions_of
@@ -22,6 +24,7 @@ from tests.helpers.ptxas import assemble
 
 SHOWN = 40
 PER_PLACE = 50
+TOGETHER = 500
 SECONDS = 10
 """ptxas does not end on some statements that it has no code for."""
 LINE = "statement:5:"
@@ -41,14 +44,18 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     families: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     wrong: list[str] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
     missed_names: Counter[str] = field(default_factory=Counter)
+    targets: set[str] = field(default_factory=set)
+    left_out: bool = False
 
     def add(
         self, oracle: Oracle, text: str, target: str, version: str, against: str | None
     ) -> None:
         """Compare the verdicts on one statement."""
         ours = tessera_says(text, target, version)
+        self.rows.append(f"{target} {version} {'taken' if against is None else 'refused'} {text}")
         family = self.families[_FAMILY_OF.get(name_of(text)[0], "unknown")]
         both = against is not None and ours is not None
         outcome = {
@@ -74,6 +81,8 @@ class Tally:
         """The tally as plain data, with a sample of what was missed."""
         return {
             **_shares(self.counts),
+            "targets": len(self.targets),
+            "ended by the budget": self.left_out,
             "wrongly": self.wrong[:SHOWN],
             "missed": rng.sample(self.missed, min(len(self.missed), SHOWN)),
             "missed, by name": dict(self.missed_names.most_common(12)),
@@ -93,48 +102,50 @@ def _shares(counts: Counter[str]) -> dict[str, object]:
     }
 
 
-def compare(oracle: Oracle, asked: Asked) -> Tally:
-    """The verdicts on all statements of a source."""
-    tally = Tally()
-    for (target, version), statements in asked.items():
-        answers = oracle.ask(list(dict.fromkeys(statements)), target, version) or {}
-        for text in statements if answers else ():
-            tally.add(oracle, text, target, version, answers[text])
+def compare(oracle: Oracle, pieces: Iterable[Asked], seconds: float = math.inf) -> Tally:
+    """The verdicts on the statements of a source, as far as the processor time goes."""
+    tally, until = Tally(), processor_seconds() + seconds
+    for asked in pieces:
+        if processor_seconds() > until:
+            tally.left_out = True
+            break
+        for (target, version), statements in asked.items():
+            answers = oracle.ask(list(dict.fromkeys(statements)), target, version) or {}
+            for text in statements if answers else ():
+                tally.targets.add(target)
+                tally.add(oracle, text, target, version, answers[text])
     return tally
 
 
-def recorded(oracle: Oracle, asked: Asked, rng: random.Random) -> str:
-    """A line with the verdict on one of the statements."""
-    target, version = rng.choice(list(asked))
-    text = rng.choice(asked[target, version])
-    said = (oracle.ask([text], target, version) or {})[text]
-    return f"{target} {version} {'taken' if said is None else 'refused'} {text}"
+def processor_seconds() -> float:
+    """The processor time of this process and of every ptxas that ended."""
+    return sum(os.times()[:4])
 
 
 # --- what is asked ---------------------------------------------------------------------------
 
 
-def around_first(oracle: Oracle, statements: Sequence[str], targets: Sequence[str]) -> Asked:
+def around_first(
+    oracle: Oracle, statements: Sequence[str], targets: Sequence[str]
+) -> Iterator[Asked]:
     """Each statement on some targets at its first version, the one before and the newest."""
-    asked: dict[tuple[str, str], list[str]] = defaultdict(list)
     for target in targets:
+        asked: dict[tuple[str, str], list[str]] = defaultdict(list)
         versions = versions_of(target)
         spans = spans_on([oracle], statements, target) or {}
         for text in statements:
             first = versions.index(spans[text][0]) if text in spans else 0
             for version in {versions[first], versions[max(first - 1, 0)], versions[-1]}:
                 asked[target, spell(version)].append(text)
-    return asked
+        yield asked
 
 
-def at_random(statements: Sequence[str], rng: random.Random, count: int) -> Asked:
+def at_random(statements: Sequence[str], rng: random.Random, count: int) -> Iterator[Asked]:
     """Random ones of some statements, each on one of some random targets and versions."""
-    asked: dict[tuple[str, str], list[str]] = {}
     for _ in range(count // PER_PLACE):
         target = rng.choice(MEASURED_TARGETS)
         place = target, spell(rng.choice(versions_of(target)))
-        asked[place] = asked.get(place, []) + rng.choices(statements, k=PER_PLACE)
-    return asked
+        yield {place: rng.choices(statements, k=PER_PLACE)}
 
 
 def neighbours(taken: Sequence[str], rng: random.Random, count: int) -> list[str]:
@@ -143,10 +154,12 @@ def neighbours(taken: Sequence[str], rng: random.Random, count: int) -> list[str
     return [near.draw(rng, operands=True) for _ in range(count)]
 
 
-def at_edges(statements: Sequence[str], rng: random.Random) -> Asked:
+def at_edges(statements: Sequence[str], rng: random.Random) -> Iterator[Asked]:
     """Statements where Tessera begins to refuse them."""
-    asked: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for text in dict.fromkeys(statements):
-        for target, version in edges(text, rng, 2):
-            asked[target, spell(version)].append(text)
-    return asked
+    distinct = list(dict.fromkeys(statements))
+    for start in range(0, len(distinct), TOGETHER):
+        asked: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for text in distinct[start : start + TOGETHER]:
+            for target, version in edges(text, rng, 2):
+                asked[target, spell(version)].append(text)
+        yield asked

@@ -1,16 +1,16 @@
 """Measure what ptxas takes and refuses, write it as rules, and hold Tessera against it.
 
     python -m benchmarks.reading.verdicts learn --headers DIR [--work DIR] [--draws N]
-    python -m benchmarks.reading.verdicts judge --headers DIR [--held-out DIR] [--count N] [-o FILE]
+    python -m benchmarks.reading.verdicts judge --headers DIR [--held-out DIR ...] [-o FILE]
     python -m benchmarks.reading.verdicts plant|check|record FILE ...
 
 `learn` measures every statement of the headers (CCCL's `cuda/__ptx`), of the examples in
 `tests/data/opcodes` and of the forms in `opcodes.families`, and random neighbours of these, on
 every target, and writes `opcodes/families/measured.py`. `judge` draws further statements, targets
 and versions, compares verdicts, and says how many Tessera refuses of what ptxas refuses, and what
-it refuses that ptxas takes. Answers of ptxas are kept in the work folder, so both go on where they
-stopped. `TESSERA_PTXAS` names the assemblers, newest first. `plant`, `check` and `record` are
-about faults in whole files: see `planted`.
+it refuses that ptxas takes. Both end after `--minutes` of processor time. Answers of ptxas are kept
+in the work folder, so both go on where they stopped. `TESSERA_PTXAS` names the assemblers, newest
+first. `plant`, `check` and `record` are about faults in whole files: see `planted`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from benchmarks.reading.judge import (
     at_random,
     compare,
     neighbours,
-    recorded,
+    processor_seconds,
 )
 from benchmarks.reading.measure import MEASURED_TARGETS
 from benchmarks.reading.neighbours import Neighbours
@@ -84,8 +84,9 @@ def sources(
 ) -> tuple[list[str], list[str]]:
     """Statements that some target takes, and statements that none takes."""
     rng = random.Random(seed)
-    taken = [text for text, said in taken_somewhere(oracle, known).items() if said is None]
-    refused: list[str] = []
+    asked = taken_somewhere(oracle, known)
+    taken = [text for text, said in asked.items() if said is None]
+    refused = [text for text, said in asked.items() if _is_fault(said)]
     for operands in (False, True):
         near = Neighbours(taken)
         drawn = list(dict.fromkeys(near.draw(rng, operands=operands) for _ in range(draws)))
@@ -103,6 +104,7 @@ def _is_fault(said: str | None) -> bool:
 def learn(options: argparse.Namespace) -> int:
     """Measure, find the rules and write them."""
     install({})  # the rules in force have no part in the new ones
+    until = processor_seconds() + 60 * options.minutes
     oracles = [Oracle(path, options.work) for path in find_all_ptxas()]
     known = known_statements(options.headers, options.work, LEARNT_SEED)
     taken, refused = sources(oracles[0], known, LEARNT_SEED, options.draws)
@@ -112,7 +114,7 @@ def learn(options: argparse.Namespace) -> int:
     )
     missed = [text for text in refused if any(tessera_says(text, *p) is None for p in PROBES)]
     print(f"{len(taken)} taken, {len(refused)} refused, {len(missed)} missed", flush=True)
-    finder = Finder(oracles, taken, missed, LEARNT_SEED)
+    finder = Finder(oracles, taken, missed, LEARNT_SEED, until)
     finder.remember(row for row in oracles[0].taken() if name_of(row[0])[0] not in NOT_MEASURED)
     rules = finder.find()
     text = rules_text(
@@ -127,35 +129,40 @@ def judge(options: argparse.Namespace) -> int:
     """Compare verdicts on the headers, on random combinations and on the held-out source."""
     oracle = Oracle(find_all_ptxas()[0], options.work)
     rng = random.Random(options.seed)
+    until = processor_seconds() + 60 * options.minutes
     known = known_statements(options.headers, options.work, LEARNT_SEED)
     taken = [text for text, said in taken_somewhere(oracle, known).items() if said is None]
     near, part = neighbours(taken, rng, options.count // 2), options.count // 2
+    targets = rng.sample(options.targets, len(options.targets))  # a budget leaves out any of them
     kinds = {
-        "headers": around_first(
-            oracle, _alone(header_statements(options.headers)), options.targets
-        ),
         "known statements": at_random(taken, rng, part),
         "neighbours of known statements": at_random(near, rng, part),
         "forms": at_random(table_statements(rng, 200), rng, part),
         "neighbours at the edges": at_edges(near, rng),
+        "headers": around_first(oracle, _alone(header_statements(options.headers)), targets),
     }
-    if options.held_out:
-        kinds["held out"] = around_first(oracle, _in(options.held_out), options.targets)
+    for folder in options.held_out:
+        kinds[f"held out: {folder.name}"] = around_first(oracle, _in(folder), targets)
     report: dict[str, object] = {**machine(), "ptxas": oracle.version, "seed": options.seed}
-    report["targets of headers"] = options.targets
-    for kind, asked in kinds.items():
-        report[kind] = compare(oracle, asked).to_json(rng)
+    report["minutes of processor time"] = options.minutes
+    rows: list[str] = []
+    for place, (kind, pieces) in enumerate(kinds.items()):
+        seconds = (until - processor_seconds()) / (len(kinds) - place)
+        tally = compare(oracle, pieces, seconds)
+        rows += rng.sample(tally.rows, min(len(tally.rows), 200))
+        report[kind] = tally.to_json(rng)
         print(kind, report[kind], flush=True)
         write(report, options.output)
     if options.record:
-        rows = [recorded(oracle, asked, rng) for asked in kinds.values() for _ in range(200)]
         head = f"# ptxas {oracle.version}: target, version, verdict, statement"
         RECORDED.write_text("\n".join([head, *sorted(dict.fromkeys(rows))]) + "\n")
     return 0
 
 
-def _in(headers: Path) -> list[str]:
-    return _alone(header_statements(headers))
+def _in(folder: Path) -> list[str]:
+    """The statements in the sources and in the PTX of a folder."""
+    texts = (path.read_text(errors="replace") for path in sorted(folder.rglob("*.ptx")))
+    return _alone(header_statements(folder) + corpus_statements(texts))
 
 
 def _alone(statements: Sequence[str]) -> list[str]:
@@ -169,7 +176,16 @@ def main(words: Sequence[str]) -> int:
     parser = arguments(__doc__)
     parser.add_argument("what", choices=["learn", "judge"])
     parser.add_argument("--headers", type=Path, required=True, help="CCCL's cuda/__ptx")
-    parser.add_argument("--held-out", type=Path, help="headers that no rule was learnt from")
+    parser.add_argument(
+        "--held-out",
+        type=Path,
+        nargs="*",
+        default=[],
+        help="folders of CUDA or PTX that no rule was learnt from",
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=40.0, help="processor time, after which less is asked"
+    )
     parser.add_argument("--work", type=Path, default=Path("out/verdicts"))
     parser.add_argument("--draws", type=int, default=12_000)
     parser.add_argument("--count", type=int, default=50_000, help="random combinations to judge")

@@ -56,11 +56,8 @@ GROUPS: dict[str, str] = {
     "scope": "cta/cluster/gpu/sys",
     "atomic": "relaxed/acquire/release/acq_rel",
     "shared": "shared/shared::cta/shared::cluster",
-    "writable": "global/local/shared/shared::cta/shared::cluster",
-    "anywhere": "global/local/shared/shared::cta/shared::cluster/const/const[]/param/param::entry"
-    "/param::func",
+    "inside": "local/shared/shared::cta/shared::cluster",
     "windows": "global/local/shared/shared::cta/shared::cluster/const/const[]/param/param::entry",
-    "proxied": "global/shared/shared::cta/shared::cluster",
     "L1": "L1::evict_normal/L1::evict_unchanged/L1::evict_first/L1::evict_last/L1::no_allocate",
     "L2": "L2::evict_normal/L2::evict_first/L2::evict_last",
     "ahead": "L2::64B/L2::128B/L2::256B/L1::32B",

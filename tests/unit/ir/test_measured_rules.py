@@ -94,6 +94,13 @@ def test_verdicts_are_those_of_ptxas() -> None:
         ("cvt.rm.satfinite.f16.f32 %rs1, %f2;", "sm_100", "9.4", True),
         ("cvt.rn.ftz.sat.f16.f32 %rs1, %f2;", "sm_60", "5.0", False),
         ("set.ls.f16.s64 %rs1, %rd2, %rd3;", "sm_90", "9.4", True),
+        ("atom.xor.b32 %r1, [%rd1], %r2, %r3;", "sm_90", "9.4", False),
+        ("atom.shared::cta.add.L2::cache_hint.u32 %r1, [%rd1], %r2, %rd3;", "sm_90", "9.4", True),
+        ("ld.shared.L2::64B.u32 %r1, [%r2];", "sm_90", "9.4", True),
+        ("ld.const.ca.u32 %r1, [k];", "sm_90", "9.4", False),
+        ("st.volatile.local.u32 [%r1], %r2;", "sm_90", "9.1", False),
+        ("wmma.load.c.sync.row.m16n16k16.f16 {%r0, %r1, %r2, %r3}, [%rd1];", "sm_70", "6.2", False),
+        ("wmma.load.c.sync.row.m16n16k16.f16 {%r0, %r1, %r2, %r3}, [%rd1];", "sm_70", "6.3", True),
     ],
 )
 def test_targets_and_versions(line: str, target: str, version: str, *, refused: bool) -> None:

@@ -3,8 +3,8 @@
 TABLE = """
 # 9.7.13.5 to 9.7.13.7
 atom +cas       | d [a]=atomic b c policy  | atomic
-atom +exch      | d [a]=atomic b c? policy | atomic  # ptxas lets one more pass
-atom -cas -exch | d [a]=atomic b policy    | atomic
+atom +exch/and/or/xor          | d [a]=atomic b c? policy | atomic  # ptxas lets one more pass
+atom -cas -exch -and -or -xor  | d [a]=atomic b policy    | atomic
 red             | [a]=reduce b policy      | atomic
 red.async       | [a]=reduce b [mbar]?     | atomic | async
 

@@ -73,7 +73,9 @@ atom | max -global | 2.0 sm_20+ | 7.8 sm_12 sm_13
 atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
 atom | #=5 |
 atom cp.async.bulk ld | 1=[*{b32*1}]/[*{b32*2}] |
-atom | L2::cache_hint shared |
+atom red | L2::cache_hint shared |
+atom red | L2::cache_hint shared::cta |
+atom red | L2::cache_hint shared::cluster |
 bar.arrive bar.red bfe bfi bfind brev clz copysign cvta cvta.to isspacep ldu popc prefetch prefetchu
     prmt testp vabsdiff vadd vmad vmax vmin vset vshl vshr vsub | | 2.0 sm_20+
 bar.arrive bar.cta.arrive bar.cta.sync bar.sync barrier.arrive barrier.cta.arrive barrier.cta.sync
@@ -600,6 +602,11 @@ wmma.load | b1 | 6.3 sm_75+
 wmma.load | s8 | 6.3 sm_72+
 wmma.load wmma.mma wmma.store | m8n8k32 | 6.3 sm_75+
 wmma.load wmma.mma wmma.store | aligned | 6.3
+wmma.load wmma.mma wmma.store | -aligned | 6.0-6.2
+wmma.load wmma.mma wmma.store | m8n32k16 | 6.1
+wmma.load wmma.mma wmma.store | m32n8k16 | 6.1
+wmma.mma | satfinite -s32 | 6.0-6.4
+wmma.load wmma.store | shared::cta | 7.8
 wmma.load | f16 m8n8k128 |
 wmma.mma | | 6.1 sm_70+
 wmma.mma wmma.store | s32 | 6.3 sm_72+

@@ -90,8 +90,9 @@ prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T
 mov         | b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64/pred/b128 | !M M
 mov         | v2 b16/b32/b64/u16/u32/u64/s16/s32/s64/f32/f64 | !V M
 mov         | v4 b16/b32/u16/u32/s16/s32/f32 | !V M
-ld          | [weak] @anywhere [ca/cg/cs/lu/cv/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory |
-            !V A
+ld          | [weak] @inside/const/const[]/param/param::entry/param::func [ca/cg/cs/lu/cv]
+            [v2/v4/v8] @memory | !V A
+ld          | [weak] global [ca/cg/cs/lu/cv/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory | !V A
 ld          | [weak] [ca/cg/cs/lu/cv/@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory | !V A |
             sm_20
 ld          | [weak] [global] [ca/cg/cs/lu/cv/@L1] @L2 [L2::cache_hint] [@ahead] v8
@@ -103,26 +104,27 @@ ld          | [weak] [global] nc [ca/cg/cs/@L1] @L2 [L2::cache_hint] [@ahead] v8
             !V A
 ld          | [weak] [global] nc [ca/cg/cs/@L1] @L2 [L2::cache_hint] [@ahead] v4 b64/u64/s64/f64 |
             !V A
-ld          | volatile @writable [@ahead] [v2/v4/v8] @memory | !V A
+ld          | volatile @inside [v2/v4/v8] @memory | !V A
+ld          | volatile global [@ahead] [v2/v4/v8] @memory | !V A
 ld          | volatile [@ahead] [v2/v4/v8] @memory | !V A | sm_20
-ld          | relaxed/acquire @scope [@proxied] [@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory
-            | !V A
+ld          | relaxed/acquire @scope @shared [v2/v4/v8] @memory | !V A
+ld          | relaxed/acquire @scope [global] [@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory |
+            !V A
 ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead] v8
             b32/u32/s32/f32 | !V A
 ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead] v4
             b64/u64/s64/f64 | !V A
 ld          | mmio relaxed/acquire sys [global] @memory | !V A
 ldu         | [global] [v2/v4] @memory | !V A
-st          | [weak] @writable/param/param::func [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8]
-            @memory | A V
+st          | [weak] @inside/param/param::func [wb/cg/cs/wt] [v2/v4/v8] @memory | A V
+st          | [weak] global [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
 st          | [weak] [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V | sm_20
-st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v8
-            b32/u32/s32/f32 | A V
-st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v4
-            b64/u64/s64/f64 | A V
-st          | volatile @writable [v2/v4/v8] @memory | A V
+st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
+st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
+st          | volatile @inside/global [v2/v4/v8] @memory | A V
 st          | volatile [v2/v4/v8] @memory | A V | sm_20
-st          | relaxed/release @scope [@proxied] [@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
+st          | relaxed/release @scope @shared [v2/v4/v8] @memory | A V
+st          | relaxed/release @scope [global] [@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
 st          | mmio relaxed/release sys [global] @memory | A V
