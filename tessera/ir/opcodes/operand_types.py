@@ -18,9 +18,6 @@ from tessera.ir.ptx.types import VECTOR_COUNTS, is_float, is_type, state_space, 
 _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, and for a predicate
 _GENERIC = frozenset({"global", "shared", "local"})
 _LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
-LARGEST_VECTOR = 256
-"""The bits of the largest vector that a load or a store takes; none has parts of 128 bits."""
-
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -112,7 +109,7 @@ def _packed_fits(elements: list[str], wanted: str) -> bool:
 def memory_value_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> bool:
     """Whether an operand can be the destination of a load or the source of a store."""
     count = next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), None)
-    if count is not None and (wanted == "b128" or count * type_bits(wanted) > LARGEST_VECTOR):
+    if count is not None and (wanted == "b128" or count * type_bits(wanted) > _largest(modifiers)):
         return False
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
@@ -123,6 +120,12 @@ def memory_value_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> 
     if count is not None:
         return operand in ("?", "_") or operand.startswith(f"v{count}.")
     return value_fits(operand, wanted, wider=True, takes_special=False)
+
+
+def _largest(modifiers: tuple[str, ...]) -> int:
+    """The bits of the largest vector; none has parts of 128 bits."""
+    spaces = {space for space in map(state_space, modifiers) if space is not None}
+    return 256 if spaces <= {"global"} else 128
 
 
 def _alike(kinds: list[str]) -> bool:

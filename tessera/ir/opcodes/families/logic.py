@@ -30,9 +30,11 @@ set         | @unsigned [and/or/xor] u32/s32/f32/f16/bf16 u16/u32/u64 | !D T T p
 set         | @real [and/or/xor] [ftz] u32/s32/f32/f16 f32 | !D T T pred
 set         | @real [and/or/xor] u32/s32/f32/f16/bf16 f64 | !D T T pred
 set         | @real [and/or/xor] bf16 f32/f16 | !D T T pred
-set         | @real [and/or/xor] [ftz] u16/s16/u32/s32/f16 f16 | !D T T pred
+set         | @real [and/or/xor] [ftz] u16/s16/u32/s32 f16 | !D T T pred | 6.5
+set         | @real [and/or/xor] [ftz] f16 f16 | !D T T pred
 set         | @real [and/or/xor] u16/s16/u32/s32/bf16 bf16 | !D T T pred
-set         | @real [and/or/xor] [ftz] u32/s32/f16x2 f16x2 | !D T T pred
+set         | @real [and/or/xor] [ftz] u32/s32 f16x2 | !D T T pred | 6.5
+set         | @real [and/or/xor] [ftz] f16x2 f16x2 | !D T T pred
 set         | @real [and/or/xor] u32/s32/bf16x2 bf16x2 | !D T T pred
 set         | * u16x2/s16x2/u8x4/s8x4 |
 selp        | b16/b32/b64/@integers/f32/f64 | !D T T pred

@@ -53,11 +53,14 @@ atom | b16 | 6.3 sm_70+
 atom red | s64 | 3.1 sm_32+
 atom red | shared | 1.4 sm_12+
 atom fma red | f32 | 2.0 sm_20+
-atom | v4 | 8.1 sm_90+
+atom red | v2 | 8.1 sm_90+
+atom red | v4 | 8.1 sm_90+
+atom red | v8 | 8.1 sm_90+
 atom | b64 | 1.4 sm_12+
 atom red | u64 | 1.4 sm_12+
 atom red | f16 | 6.3 sm_70+
 atom red | -global | 1.4 sm_12+
+atom red | -global -shared -shared::cluster -shared::cta | 1.4 sm_20+
 atom red | max u64 | 3.1 sm_32+
 atom | f32 noftz | 9.4 sm_90+
 atom | and b64 | 3.1 sm_32+
@@ -65,11 +68,10 @@ atom | b64 or | 3.1 sm_32+
 atom red | min u64 | 3.1 sm_32+
 atom | b64 xor | 3.1 sm_32+
 atom | b64 shared | 2.0 sm_20+
+atom red | shared u64 | 2.0 sm_20+
+atom red | shared::cta u64 | 7.8 sm_20+
 atom | b64 shared::cta | 7.8 sm_20+
 atom | b128 sys | 8.4
-atom | b64 -global | 2.0 sm_20+
-atom red | u64 -global | 2.0 sm_20+
-atom | max -global | 2.0 sm_20+ | 7.8 sm_12 sm_13
 atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
 atom | #=5 |
 atom cp.async.bulk ld | 1=[*{b32*1}]/[*{b32*2}] |
@@ -326,6 +328,8 @@ ldmatrix | b8x16 | 8.6 sm_100f+ sm_120f+ sm_110f+
 ldmatrix stmatrix | b8 | 8.6 sm_100f+ sm_120f+ sm_110f+
 lop3 | | 4.3 sm_50+
 lop3 | and | 8.2 sm_70+
+lop3 | 0=b32 and |
+lop3 | 0=b32 or |
 lop3 | or | 8.2 sm_70+
 mad | f32 rz | 2.0 sm_20+
 mad.hi mad.lo | cc | 3.0 sm_20+
@@ -337,6 +341,7 @@ max min | NaN | 7.0 sm_80+
 max min | abs | 7.2 sm_82+
 max min | relu | 8.0 sm_90+
 max min | f16 | 7.0 sm_80+
+max min | #3 abs -xorsign |
 max min | #4 | 8.8 sm_100+
 mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | cluster | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop | expect_tx | 8.0 sm_90+
@@ -419,14 +424,7 @@ prefetch | L2::evict_last | 7.4 sm_80+
 prefetch | L2::evict_normal | 7.4 sm_80+
 rcp | approx f64 | 2.1 sm_20+
 red | b64 | 3.1 sm_32+
-red | v2 | 8.1 sm_90+
-red | b32 | 1.4 sm_12+
-red | and | 2.0 sm_20+ | 7.8 sm_12 sm_13
-red | 1=#i | 2.0 sm_20+ | 7.8 sm_12 sm_13
 red | f32 noftz | 9.4
-red | b32 -shared | 2.0 sm_20+ | 7.8 sm_12 sm_13
-red | and -shared::cta | 2.0 sm_20+
-red | 0=[b64] 1=#i | 2.0 sm_20+
 red | 2=%/b16/b32/f32/f64/{b32*4}/{b64*4} |
 red | 0=[*{b32*1}]/[*{b32*2}] |
 red.async st.async | global | 8.7 sm_100+
@@ -438,11 +436,6 @@ red.async | mbarrier::complete_tx::bytes sys |
 redux.sync | f32 | 8.6 sm_100f+
 rsqrt | f64 ftz | 4.0 sm_20+
 set | u16x2 | 9.4 sm_107f+
-set | f16x2 s32 | 6.5
-set | f16 s32 | 6.5
-set | f16x2 -f16x2*2 | 6.5
-set | 0=b32 f16 | 6.5
-set | 1=b16 ftz | 6.5
 set | 0=_/b32^pred |
 set | 1=_/b32^pred |
 setmaxnreg | | 8.0 sm_100f+ sm_120f+ sm_110f+ sm_90a
@@ -608,7 +601,7 @@ wmma.load wmma.mma wmma.store | m32n8k16 | 6.1
 wmma.mma | satfinite -s32 | 6.0-6.4
 wmma.load wmma.store | shared::cta | 7.8
 wmma.load | f16 m8n8k128 |
-wmma.mma | | 6.1 sm_70+
+wmma.mma | | 6.0 sm_70+
 wmma.mma wmma.store | s32 | 6.3 sm_72+
 wmma.mma | and | 7.1 sm_80+
 wmma.store | m8n8k128 | 6.3 sm_75+
