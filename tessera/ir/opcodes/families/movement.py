@@ -143,7 +143,8 @@ getctarank  | [shared::cluster] u32/u64 | !u32 _
 applypriority | [global] L2::evict_normal | A
 discard     | [global] L2 | A
 createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32
-createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 _ u32 u32
+createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
+            _ u32 u32
 createpolicy.cvt | L2 b64 | !b64
 istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
 stacksave   | u32/u64 | !D
