@@ -73,6 +73,7 @@ def test_caches_that_are_too_small_are_refused() -> None:
         real_trace("llama-8b", "decode", batch=8, context=64, capacity=64)
 
 
+@pytest.mark.slow
 def test_a_mix_keeps_its_promise(tmp_path: Path) -> None:
     """Phases share their caches; what the plan says is what its file does."""
     names = []

@@ -54,7 +54,9 @@ def test_a_plan_is_printed_and_written(tmp_path: Path) -> None:
     assert again.read_bytes() == target.read_bytes()
 
 
-@pytest.mark.parametrize("objective", ["throughput", "latency", "cost"])
+@pytest.mark.parametrize(
+    "objective", ["throughput", pytest.param("latency", marks=pytest.mark.slow), "cost"]
+)
 def test_no_baseline_is_better(tmp_path: Path, objective: str) -> None:
     outcome = tessc(
         "plan",

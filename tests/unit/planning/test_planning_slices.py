@@ -245,7 +245,7 @@ def test_slices_stay_where_they_are_asked_for_or_nothing_is_known(
     assert len(plan(MLP, SLICES).plan.devices) == 2
 
 
-@pytest.mark.parametrize("whole", [100.0, 10_000.0])
+@pytest.mark.parametrize("whole", [100.0, pytest.param(10_000.0, marks=pytest.mark.slow)])
 def test_what_such_a_plan_says_of_itself_holds(tmp_path: Path, before: Plan, whole: float) -> None:
     profiled(tmp_path, before, {132: whole, 84: 1000.0, 48: 1500.0}, busy=3.0)
     target = tmp_path / "plan.tsp"

@@ -71,7 +71,12 @@ def test_draws_of_large_plans_are_those_of_their_steps(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("objective", "strategy"), [(THROUGHPUT, None), (THROUGHPUT, "kernel"), (LATENCY, None)]
+    ("objective", "strategy"),
+    [
+        (THROUGHPUT, None),
+        (THROUGHPUT, "kernel"),
+        pytest.param(LATENCY, None, marks=pytest.mark.slow),
+    ],
 )
 def test_an_interval_hardly_depends_on_what_is_drawn(
     objective: Objective, strategy: str | None

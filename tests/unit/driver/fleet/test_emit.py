@@ -470,6 +470,7 @@ def test_tessc_plans_and_serves_each_unit(
     assert (tmp_path / "unit_2.tsp").read_text().startswith("tessera-plan")
 
 
+@pytest.mark.slow
 def test_tessc_serves_with_the_contents_of_its_traces(tmp_path: Path) -> None:
     folder = Path(__file__).parents[4] / "examples/traces"
     steps = [str(folder / f"llama_steps_{phase}.ptx") for phase in ("decode", "prefill")]

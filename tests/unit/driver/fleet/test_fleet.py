@@ -223,6 +223,7 @@ def test_a_single_unit_takes_what_its_steps_take(served: FleetReport) -> None:
     assert way.decode.at(1).ns < between < way.decode.at(64).ns
 
 
+@pytest.mark.slow
 def test_the_cheapest_fleet_is_that_of_brute_force_over_counts_and_strategies(
     traces: list[str],
 ) -> None:

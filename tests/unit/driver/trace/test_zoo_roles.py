@@ -88,7 +88,9 @@ def _bytes(argument: ir.Argument, starts: list[int]) -> bytes:
             return bytes(content)
 
 
-@pytest.mark.parametrize("model", ["llama_prefill", "vision_language"])
+@pytest.mark.parametrize(
+    "model", ["llama_prefill", pytest.param("vision_language", marks=pytest.mark.slow)]
+)
 def test_roles_follow_from_what_launches_write(model: str) -> None:
     program = read_trace(TRACES / f"{model}.ptx")
     built, _ = build_program(raw_capture(program))

@@ -120,6 +120,7 @@ def test_what_a_plan_rests_on_and_what_would_change_it(roles: Plan) -> None:
     assert effect.endswith("% of the error")
 
 
+@pytest.mark.slow
 def test_a_page_of_operators_has_points_below_roofs(tmp_path: Path) -> None:
     path = tmp_path / "library.tsp"
     options = PlanOptions(gpus="a100")
