@@ -100,6 +100,7 @@ class ToyRuntime:
     """`batches` copies of a cache of `rows`; steps are done by one thread, when they are let go."""
 
     backend = BackendName.CPU
+    plan = SimpleNamespace(devices=())
 
     def __init__(
         self,
