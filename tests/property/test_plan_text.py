@@ -87,6 +87,7 @@ trace name="t" share=1.0 digest="%s"
     ("division", "words"),
     [
         ('cut 0 axis="x" edges=0,96,128', None),
+        ('cut 0 axis="\\n" edges=0,96,128', None),
         ("twin 1 count=2", None),
         ('cut 2 axis="x" edges=0,96,128', "the trace has 2 steps"),
         ('cut 0 axis="x" edges=0,128,128', "edge 128 of `x` comes after edge 128"),
@@ -104,7 +105,9 @@ trace name="t" share=1.0 digest="%s"
 def test_cuts_and_twins(division: str, words: str | None) -> None:
     text = DIVIDED % text_digest("") + division + "\n"
     if words is None:
-        assert print_plan(parse_plan(text)).endswith(f"  {division}\n")
+        printed = print_plan(parse_plan(text))
+        assert printed.endswith(f"  {division}\n")
+        assert print_plan(parse_plan(printed)) == printed
         text = text.replace("tessera-plan 4", "tessera-plan 3")
         words = "version 3 has no cuts, twins and ranges of places: this is 4"
     with pytest.raises(TesseraError, match=words):

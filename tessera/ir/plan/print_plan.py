@@ -110,7 +110,7 @@ def _placed_lines(placed: PlacedTrace, division: Division) -> Iterator[str]:
         line = _record("step", step).replace("step step=", "step ", 1)
         part = parts.get(step.step)
         said = f" //{part.words(step.arch)}" if part is not None and part.count > 1 else ""
-        yield f"  {line}{said}"
+        yield f"  {line}{said}".replace("\n", " ")
     for transfer in placed.transfers:
         yield "  " + _record("move", transfer)
 

@@ -49,6 +49,8 @@ def dotted_forms(name: str) -> Iterator:
 
 def sources(opcode: ptx.Opcode) -> list[int] | None:
     """The bits of each source, 0 for a constant; None where there are other operands."""
+    if {"v2", "v4"} & set(opcode.modifiers):
+        return None
     for count in range(2, 7):
         means = meaning(opcode, count)
         if means is not None and means.fits:
