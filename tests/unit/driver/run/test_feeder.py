@@ -263,6 +263,7 @@ def test_inputs_are_made_before_the_requests_of_their_batch(
 
 def test_no_garbage_is_looked_for_among_what_a_plan_left() -> None:
     seen = []
+    gc.unfreeze()
 
     class Waited(Counted):
         def submit(self, inputs: dict[str, Any], **more: Any) -> Future[Completion]:
