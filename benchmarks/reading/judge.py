@@ -141,11 +141,18 @@ def around_first(
 
 
 def at_random(statements: Sequence[str], rng: random.Random, count: int) -> Iterator[Asked]:
-    """Random ones of some statements, each on one of some random targets and versions."""
+    """Random ones of some statements, each on one of some random targets and versions.
+
+    Every opcode is as likely as any other, however many statements have it.
+    """
+    by_name: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for text in statements:
+        by_name[name_of(text)].append(text)
+    groups = list(by_name.values())
     for _ in range(count // PER_PLACE):
         target = rng.choice(MEASURED_TARGETS)
         place = target, spell(rng.choice(versions_of(target)))
-        yield {place: rng.choices(statements, k=PER_PLACE)}
+        yield {place: [rng.choice(group) for group in rng.choices(groups, k=PER_PLACE)]}
 
 
 def neighbours(taken: Sequence[str], rng: random.Random, count: int) -> list[str]:

@@ -97,14 +97,14 @@ def _instructions(body: str, constraints: list[str], constant: str) -> Iterator[
 
 
 _EXAMPLE = re.compile(r"^\s+((?:@!?%\w+ )?[a-z][\w.:]*(?:\s[^;]*)?;)\s*$", re.MULTILINE)
-_RENAMED = {"h": "rs", "q": "rq"}
+_RENAMED = {"h": "rs", "q": "rq", "b": "rc"}
 
 
 def example_statements(folder: Path) -> list[str]:
     """The instructions of PTX files whose registers are called as the examples call them."""
     text = "\n".join(path.read_text() for path in sorted(folder.glob("*.ptx")))
     renamed = (
-        re.sub(r"%(h|q)(?=\d)", lambda match: "%" + _RENAMED[match[1]], statement)
+        re.sub(r"%(h|q|b)(?=\d)", lambda match: "%" + _RENAMED[match[1]], statement)
         for statement in _EXAMPLE.findall(text)
     )
     return list(dict.fromkeys(renamed))

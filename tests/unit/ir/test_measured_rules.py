@@ -19,6 +19,12 @@ from tessera.ir.ptx import syntax as ptx
 
 RECORDED = Path(__file__).parents[2] / "data" / "opcodes" / "verdicts.txt"
 FLOOR = 0.945
+_TILE = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f5, %f6, %f7, %f8};"
+FP8_TILE = f"f8f6f4.f32.e4m3.e5m2.f32 {_TILE}"
+FP4_TILE = f"f8f6f4.f32.e2m1.e2m1.f32 {_TILE}"
+SPARSE_TILE = (
+    "f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r5, %r6}, {%f5, %f6, %f7, %f8}, %r9"
+)
 
 
 def is_refused(statement: str, target: str, version: str) -> bool:
@@ -108,6 +114,20 @@ def test_verdicts_are_those_of_ptxas() -> None:
         ),
         ("min.abs.f32 %f1, %f2, %f3;", "sm_100", "9.4", True),
         ("atom.shared::cta.add.L2::cache_hint.u32 %r1, [%rd1], %r2, %rd3;", "sm_90", "9.4", True),
+        ("cvt.rzi.s8.bf16 %rc1, %rs2;", "sm_90", "7.8", False),
+        ("cvt.rzi.s8.bf16 %rs1, %rs2;", "sm_90", "7.8", True),
+        ("cvt.rn.bf16.u8 %rs1, %rc2;", "sm_89", "9.4", True),
+        (f"mma.sync.aligned.m16n8k32.row.col.kind::{FP8_TILE}", "sm_120f", "8.8", False),
+        (f"mma.sync.aligned.m16n8k32.row.col.kind::{FP8_TILE}", "sm_110a", "9.0", False),
+        (f"mma.sync.aligned.m16n8k32.row.col.kind::{FP8_TILE}", "sm_100", "9.4", True),
+        (f"mma.sync.aligned.m16n8k32.row.col.kind::{FP4_TILE}", "sm_120f", "8.8", False),
+        (f"mma.sync.aligned.m16n8k32.row.col.kind::{FP4_TILE}", "sm_100a", "9.4", True),
+        (f"mma.sp.sync.aligned.m16n8k8.row.col.{SPARSE_TILE}, 3;", "sm_80", "7.1", False),
+        (f"mma.sp.sync.aligned.m16n8k8.row.col.{SPARSE_TILE}, 4;", "sm_80", "7.1", True),
+        ("mov.u32 %r1, %clusterid.x;", "sm_90", "7.8", False),
+        ("mov.u32 %r1, %clusterid.x;", "sm_89", "7.8", True),
+        ("mov.u64 %rd1, %current_graph_exec;", "sm_50", "7.8", True),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%rd1], 64;", "sm_90", "9.4", True),
         ("ld.shared.L2::64B.u32 %r1, [%r2];", "sm_90", "9.4", True),
         ("ld.const.ca.u32 %r1, [k];", "sm_90", "9.4", False),
         ("st.volatile.local.u32 [%r1], %r2;", "sm_90", "9.1", False),

@@ -92,19 +92,70 @@ mma         | sync aligned m16n8k128 row col s32 b1 b1 s32 and/xor popc | 4*s32 
             7.0 sm_80
 mma         | sync aligned m16n8k256 row col s32 b1 b1 s32 and/xor popc | 4*s32 4*b32 2*b32 4*s32 |
             7.0 sm_80
-mma         | sync aligned m16n8k16 row col f16 e4m3/e5m2 e4m3/e5m2 f16 | 2*b32 2*b32 1*b32 2*b32 |
-            8.4 sm_89
-mma         | sync aligned m16n8k16 row col f32 e4m3/e5m2 e4m3/e5m2 f32 | 4*f32 2*b32 1*b32 4*f32 |
-            8.4 sm_89
-mma         | sync aligned m16n8k32 row col f16 e4m3/e5m2 e4m3/e5m2 f16 | 2*b32 4*b32 2*b32 2*b32 |
-            8.4 sm_89
-mma         | sync aligned m16n8k32 row col f32 e4m3/e5m2 e4m3/e5m2 f32 | 4*f32 4*b32 2*b32 4*f32 |
-            8.4 sm_89
-mma         | sync aligned m16n8k32/m16n8k64 row col
-            kind::f8f6f4/kind::mxf8f6f4/kind::mxf4/kind::mxf4nvf4 * | | 8.7 sm_120a
-mma         | sync sp/sp::ordered_metadata aligned * | | 7.1 sm_80
-mma.sp      | * | | 7.1 sm_80
-mma.sp::ordered_metadata | * | | 8.5 sm_80
+mma         | sync aligned m16n8k16 row col [kind::f8f6f4] f16 @fp8 @fp8 f16 | 2*b32 2*b32 1*b32
+            2*b32 | 8.7 sm_89
+mma         | sync aligned m16n8k16 row col [kind::f8f6f4] f32 @fp8 @fp8 f32 | 4*f32 2*b32 1*b32
+            4*f32 | 8.7 sm_89
+mma         | sync aligned m16n8k32 row col f16 @fp8 @fp8 f16 | 2*b32 4*b32 2*b32 2*b32 | 8.7 sm_89
+mma         | sync aligned m16n8k32 row col f32 @fp8 @fp8 f32 | 4*f32 4*b32 2*b32 4*f32 | 8.4 sm_89
+mma         | sync aligned m16n8k32 row col kind::f8f6f4 f16 @narrow @narrow f16 | 2*b32 4*b32 2*b32
+            2*b32 | 8.7 sm_100a
+mma         | sync aligned m16n8k32 row col kind::f8f6f4 f32 @narrow @narrow f32 | 4*f32 4*b32 2*b32
+            4*f32 | 8.6 sm_100a
+mma         | sync aligned m16n8k32 row col kind::mxf8f6f4 block_scale [scale_vec::1X] f32 @narrow
+            @narrow f32 ue8m0 | 4*f32 4*b32 2*b32 4*f32 | 8.7 sm_120a
+mma         | sync aligned m16n8k64 row col kind::mxf4 block_scale [scale_vec::2X] f32 e2m1 e2m1 f32
+            ue8m0 | 4*f32 4*b32 2*b32 4*f32 | 8.7 sm_120a
+mma         | sync aligned m16n8k64 row col kind::mxf4nvf4 block_scale scale_vec::2X f32 e2m1 e2m1
+            f32 ue8m0 | 4*f32 4*b32 2*b32 4*f32 | 8.7 sm_120a
+mma         | sync aligned m16n8k64 row col kind::mxf4nvf4 block_scale scale_vec::4X f32 e2m1 e2m1
+            f32 ue4m3/ue8m0 | 4*f32 4*b32 2*b32 4*f32 | 8.7 sm_120a ue8m0:9.1
+
+# sparse matrices: half of a, with its metadata and a selector behind the others
+mma         | sync @sparse aligned m16n8k16 row col f16 f16 f16 f16 | 2*b32 2*b32 2*b32 2*b32 u32 i
+            | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f16 f16 f16 f16 | 2*b32 4*b32 4*b32 2*b32 u32 i
+            | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 f16 f16 f32 | 4*f32 2*b32 2*b32 4*f32 u32 i
+            | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f32 f16 f16 f32 | 4*f32 4*b32 4*b32 4*f32 u32 i
+            | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 2*b32 2*b32 4*f32 u32
+            i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f32 bf16 bf16 f32 | 4*f32 4*b32 4*b32 4*f32 u32
+            i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 2*b32 2*b32 4*f32 u32 i
+            | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 tf32 tf32 f32 | 4*f32 4*b32 4*b32 4*f32 u32
+            i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 2*b32
+            2*b32 4*s32 !b32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 4*b32
+            4*b32 4*s32 !b32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 2*b32
+            2*b32 4*s32 !b32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k128 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 4*b32
+            4*b32 4*s32 !b32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col f32 @fp8 @fp8 f32 | 4*f32 4*b32 4*b32 4*f32 u32
+            i | 8.4 sm_89
+mma         | sync sp::ordered_metadata aligned m16n8k64 row col [kind::f8f6f4] f16 @fp8 @fp8 f16 |
+            2*b32 4*b32 4*b32 2*b32 !b32 i | 8.7 sm_120a
+mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::f8f6f4 f16 @narrow @narrow
+            f16 | 2*b32 4*b32 4*b32 2*b32 !b32 i | 8.7 sm_120a
+mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::f8f6f4 f32 @narrow @narrow
+            f32 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.6 sm_100a
+mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::mxf8f6f4 block_scale
+            [scale_vec::1X] f32 @narrow @narrow f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7
+            sm_120a
+mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4 block_scale
+            [scale_vec::2X] f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7 sm_120a
+mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4nvf4 block_scale
+            scale_vec::2X f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7 sm_120a
+mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4nvf4 block_scale
+            scale_vec::4X f32 e2m1 e2m1 f32 ue4m3/ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7
+            sm_120a ue8m0:9.1
+
+# matrices in memory
 wmma.load   | a/b sync [aligned] row/col @half [@tile] f16 | !8*b32 _ u32
 wmma.load   | a/b sync aligned row/col m16n16k16 [@tile] bf16 | !4*b32 _ u32
 wmma.load   | a sync aligned row/col m8n32k16 [@tile] bf16 | !2*b32 _ u32

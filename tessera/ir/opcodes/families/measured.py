@@ -289,6 +289,7 @@ fence | alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
 fence | release sys | 8.6
 fence | release -mbarrier_init | 8.6
 fence.proxy.tensormap::generic tensormap.cp_fenceproxy | | 8.3 sm_90+
+fence.proxy.tensormap::generic | | 1:128
 fma | oob | 8.1 sm_90+
 isspacep | 1=b16/pred/{b32*2} |
 ld | L2::256B | 7.4 sm_80+
@@ -388,10 +389,41 @@ mbarrier.try_wait | 2=f32/pred/pred^pred |
 mbarrier.try_wait | 0=b64/b8/{b32*2} |
 mma | 0=b32/f32 |
 mma.sp mma.sp::ordered_metadata | | 5:0..3
-mma.sp mma.sp::ordered_metadata | m16n8k8 |
-mma.sp::ordered_metadata | e2m1 | 8.7 sm_120f+
-mma.sp::ordered_metadata | e2m1 | 5:0
-mov | 1=%pm3_64 | 4.0 sm_50+
+mma mma.sp::ordered_metadata | kind::f8f6f4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+mma mma.sp::ordered_metadata | e2m1 | 8.7 sm_120f+
+mma mma.sp::ordered_metadata | e2m3 | 8.7 sm_120f+
+mma mma.sp::ordered_metadata | e3m2 | 8.7 sm_120f+
+mma mma.sp::ordered_metadata | block_scale | 8.7 sm_120f+
+mma.sp::ordered_metadata | | 8.5
+mma.sp::ordered_metadata | e4m3 f16 | 8.7 sm_120f+
+mma.sp::ordered_metadata | e5m2 f16 | 8.7 sm_120f+
+mma.sp::ordered_metadata | kind::mxf4 | 8.7 sm_120a sm_121a
+mma.sp::ordered_metadata | kind::mxf4nvf4 | 8.7 sm_120a sm_121a
+mma.sp mma.sp::ordered_metadata | m16n8k16 tf32 | 5:0,1
+mma.sp mma.sp::ordered_metadata | bf16 m16n8k32 | 5:0,1
+mma.sp mma.sp::ordered_metadata | f16 m16n8k32 -f32 | 5:0,1
+mma.sp mma.sp::ordered_metadata | s32 | 5:0,1
+mma.sp mma.sp::ordered_metadata | m16n8k64 u8 | 5:0
+mma.sp mma.sp::ordered_metadata | m16n8k64 s8 | 5:0
+mma.sp mma.sp::ordered_metadata | m16n8k128 | 5:0
+mma.sp mma.sp::ordered_metadata | e4m3 | 5:0
+mma.sp mma.sp::ordered_metadata | e5m2 | 5:0
+mma.sp mma.sp::ordered_metadata | e2m1 | 5:0
+mma.sp mma.sp::ordered_metadata | e2m3 | 5:0
+mma.sp mma.sp::ordered_metadata | e3m2 | 5:0
+mov | 1=%nwarpid/%nsmid/%lanemask_eq/%lanemask_le/%lanemask_lt/%lanemask_ge/%lanemask_gt/%clock64 |
+    2.0 sm_20+
+mov | 1=%is_explicit_cluster/%clusterid/%nclusterid/%cluster_ctaid/%cluster_nctaid | 7.8 sm_90+
+mov | 1=%cluster_ctarank/%cluster_nctarank | 7.8 sm_90+
+mov | 1=%clock_hi | 5.0 sm_20+
+mov | 1=%globaltimer/%globaltimer_lo/%globaltimer_hi | 3.1 sm_30+
+mov | 1=%reserved_smem_offset_begin/%reserved_smem_offset_end/%reserved_smem_offset_cap | 7.6 sm_80+
+mov | 1=%reserved_smem_offset_0/%reserved_smem_offset_1 | 7.6 sm_80+
+mov | 1=%total_smem_size/%dynamic_smem_size | 4.1 sm_20+
+mov | 1=%aggr_smem_size | 8.1 sm_90+
+mov | 1=%current_graph_exec | 8.0 sm_50+
+mov | 1=%pm0_64/%pm1_64/%pm2_64/%pm3_64/%pm4_64/%pm5_64/%pm6_64/%pm7_64 | 4.0 sm_50+
+mov | 1=%pm4/%pm5/%pm6/%pm7 | 3.0 sm_20+
 movmatrix | | 7.8 sm_75+
 multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+

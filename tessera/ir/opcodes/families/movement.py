@@ -62,6 +62,8 @@ cvt         | rn/rz/rm/rp bf16 @integers | !D~ T~
 cvt         | (rni/rzi/rmi/rpi) [ftz] [sat] @integers/u8/s8 f32 | !D~ T~
 cvt         | (rni/rzi/rmi/rpi) [sat] @integers/u8/s8 f16/f64 | !D~ T~
 cvt         | rni/rzi/rmi/rpi @integers bf16 | !D~ T~
+cvt         | rn/rz/rm/rp bf16 u8/s8 | !D~ T | 7.8 sm_90
+cvt         | rni/rzi/rmi/rpi u8/s8 bf16 | !D T~ | 7.8 sm_90
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 f64 | !D~ T~
 cvt         | (rn/rz/rm/rp) [sat] f16 f64 | !D~ T~
 cvt         | rn/rz/rm/rp [ftz] [sat] f16 f32 | !D~ T~
@@ -107,6 +109,8 @@ ld          | [weak] [global] nc [ca/cg/cs/@L1] @L2 [L2::cache_hint] [@ahead] v4
 ld          | volatile @inside [v2/v4/v8] @memory | !V A
 ld          | volatile global [@ahead] [v2/v4/v8] @memory | !V A
 ld          | volatile [@ahead] [v2/v4/v8] @memory | !V A | sm_20
+ld          | volatile [global] @L2 [@ahead] v8 b32/u32/s32/f32 | !V A | 8.8 sm_100
+ld          | volatile [global] @L2 [@ahead] v4 b64/u64/s64/f64 | !V A | 8.8 sm_100
 ld          | relaxed/acquire @scope @shared [v2/v4/v8] @memory | !V A
 ld          | relaxed/acquire @scope [global] [@L1] [L2::cache_hint] [@ahead] [v2/v4/v8] @memory |
             !V A
@@ -123,6 +127,8 @@ st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v8 b32/u32/
 st          | [weak] [global] [wb/cg/cs/wt/@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
 st          | volatile @inside/global [v2/v4/v8] @memory | A V
 st          | volatile [v2/v4/v8] @memory | A V | sm_20
+st          | volatile [global] @L2 v8 b32/u32/s32/f32 | A V | 8.8 sm_100
+st          | volatile [global] @L2 v4 b64/u64/s64/f64 | A V | 8.8 sm_100
 st          | relaxed/release @scope @shared [v2/v4/v8] @memory | A V
 st          | relaxed/release @scope [global] [@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
