@@ -537,7 +537,14 @@ def main() -> None:
             options.budget,
             time.monotonic() + options.seconds,
         )
-        arguments = ["-q", "-n0", "--tb=no", "-pno:cacheprovider", "-m", "not gpu and not slow"]
+        arguments = [
+            "-q",
+            "-n0",
+            "--tb=no",
+            "-pno:cacheprovider",
+            "-m",
+            "not gpu and not slow and not fuzz",
+        ]
         sys.exit(
             pytest.main([*arguments, *(f"tests/{t}" for t in options.tests)], plugins=[plugin])
         )

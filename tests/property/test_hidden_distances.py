@@ -135,6 +135,10 @@ CASES = {
         "mov.b64 %rd11, y; add.s64 %rd12, %rd11, %rd6; ld.param.u64 %rd13, [%rd12];"
         "sub.s64 %rd8, %rd13, %rd2;"
     ),
+    "a parameter by its address, as a float": (
+        "mov.b64 %rd11, y; ld.param.u64 %rd13, [%rd11]; cvt.rn.f64.u64 %fd1, %rd13;"
+        "cvt.rn.f64.u64 %fd2, %rd2; sub.f64 %fd1, %fd1, %fd2; cvt.rzi.s64.f64 %rd8, %fd1;"
+    ),
     "the next variable": (
         "st.local.u64 [a], 8; st.local.u64 [b], 16; mov.u64 %rd11, a; add.s64 %rd12, %rd11, %rd6;"
         "ld.local.u64 %rd8, [%rd12];"

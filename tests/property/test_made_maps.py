@@ -44,8 +44,23 @@ def test_the_copy_is_exact(tmp_path: Path) -> None:
     assert touched(program, step, "x", AccessKind.READ) == [(0, 4368)]
 
 
+GENERIC = (
+    "{ .reg .b64 g; cvta.shared.u64 g, %rd1;"
+    "tensormap.replace.tile.global_address.b1024.b64 [g], %rd3; }"
+)
 CHANGES = {
     "a field is missing": (BASE, "// gone"),
+    "a field is set again through a generic address": (BASE, f"{BASE}\n{GENERIC}"),
+    "a field is set again by data": (
+        BASE,
+        f"{BASE}\nld.global.b64 %rd2, [%rd3];\n{BASE}",
+    ),
+    "a field is set again, to different values": (
+        BASE,
+        f"{BASE}\n{{ .reg .b64 v, t; cvt.u64.u32 t, %r24; mul.lo.u64 t, t, 16; add.s64 v, %rd2, t;"
+        + BASE.replace("@%p2", "@%p1").replace("%rd2;", "v;")
+        + "}",
+    ),
     "data decides a field": (
         BASE,
         "ld.global.b64 %rd2, [%rd3];\n" + BASE,

@@ -69,6 +69,23 @@ MORE:
     call.uni (result), vprintf, (format, listed);
     ld.param.b32 %r20, [result];
 """,
+    "a copy that data may leave out": f"""{DATA}
+    .shared .align 16 .b8 copied[1024];
+    mul.wide.u32 %rd5, %r4, 16;
+    add.s64 %rd6, %rd2, %rd5;
+    mov.u32 %r6, copied;
+    mad.lo.u32 %r6, %r4, 16, %r6;
+    setp.lt.u32 %p1, %r5, 5;
+    cp.async.cg.shared.global [%r6], [%rd6], 16, %p1;
+    cp.async.wait_all;
+    mov.u32 %r20, %r5;
+""",
+    "a quotient of numbers that do not grow": """
+    mul.lo.u32 %r5, %r4, 0x90000001;
+    mul.hi.s32 %r6, %r5, -5;
+    shr.s32 %r6, %r6, 1;
+    and.b32 %r20, %r6, 63;
+""",
     "lanes below": "mov.u32 %r6, %lanemask_lt;\n popc.b32 %r20, %r6;\n",
     # An argument that does not start at a multiple of 16 bytes.
     "the alignment of an argument": """
@@ -102,6 +119,35 @@ def test_a_format_that_may_be_overwritten_is_not_known() -> None:
     program = replace(program, buffers=(*program.buffers, literal))
     (step,) = AnalysisManager(program).get(AccessRegions).steps
     assert [str(pin.reason) for pin in step.pins] == ["it prints by a format that is not known"]
+
+
+def test_a_literal_with_an_address_in_it_is_not_known() -> None:
+    """Its bytes are those of the address, which a format of the same name could be."""
+    listed = ".global .align 8 .b64 $str[1] = {there};"
+    given = PRINT.replace(".global .align 1 .b8 $str[3] = {37, 100, 0};", listed)
+    given = given.replace(listed, f".global .align 1 .b8 there[3] = {{37, 115, 0}};\n{listed}")
+    text = (HEAD + DECIDED["the result of a call"] + STORE).replace(".visible .entry", given)
+    program = program_of(Kernel(text, (1, 1, 1), (32, 1, 1), (0, 0), 0))
+    literals = [
+        ir.Buffer(id=ir.BufferId(3 + n), name=f"m.{name}", bytes=8 - 5 * n, role=ir.Role.VARIABLE)
+        for n, name in enumerate(("$str", "there"))
+    ]
+    program = replace(program, buffers=(*program.buffers, *literals))
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert [str(pin.reason) for pin in step.pins] == ["it prints by a format that is not known"]
+
+
+def test_a_kernel_that_ends_behind_a_branch() -> None:
+    """Threads that do not take it end there."""
+    body = "mov.u32 %r20, %r4;\n mov.u32 %r6, 0;\nAGAIN:\n"
+    end = "add.s32 %r6, %r6, 1;\n setp.lt.u32 %p1, %r6, %r4;\n @%p1 bra AGAIN;\n}"
+    text = HEAD + body + STORE.replace("DONE:\n    ret;\n}", end)
+    assert "ret;" not in text
+    kernel = Kernel(text, (2, 1, 1), (5, 1, 1), (0, 0), 4)
+    program = program_of(kernel)
+    (step,) = AnalysisManager(program).get(AccessRegions).steps
+    assert not step.pins
+    check_log(program, step, log_of(program, kernel, "zeros"), "zeros")
 
 
 # What was computed before the CTAs are spelled out, beside their numbers read afterwards.

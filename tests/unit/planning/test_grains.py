@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tessera.ir.arrays import Ranges
-from tessera.ir.plan.launch_program import AreaKind, Place
+from tessera.ir.plan.launch_program import AreaKind, Place, Transfer, TransferId
 from tessera.ir.program.program import BufferId
 from tessera.passes.byte_sets import intervals
 from tessera.planning.lower.cells import Cells
 from tessera.planning.lower.grains import BufferGrains
+from tessera.planning.lower.queues import _watched
 from tests.helpers.share import share
 
 SIZE = 40
@@ -95,3 +97,32 @@ def test_cells_meet_where_bytes_meet(seed: int) -> None:
     for left in at:
         for right in at:
             assert bool(at[left] & at[right]) == bool(found[left] & found[right]), (left, right)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_buffers_that_share_bytes_with_moved_ones_are_watched(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.choice((8, 8, 16, 40, 100)) for _ in range(9)]
+    places = {
+        number: Place(
+            trace=0,
+            buffer=BufferId(number),
+            device="a",
+            kind=AreaKind.SLOT,
+            offset=draw.randrange(0, 240, 8),
+        )
+        for number in range(9)
+    }
+    moved = draw.sample(range(9), draw.randrange(4))
+    sent = Transfer(id=TransferId(0), source="a", target="b", portions=())
+    use = SimpleNamespace(
+        actions=[SimpleNamespace(what=sent, covered=((buffer, (0,)),)) for buffer in moved],
+        program=Program([Buffer(size) for size in sizes]),
+    )
+    bytes_of = [
+        set(range(places[number].offset, places[number].offset + size))
+        for number, size in enumerate(sizes)
+    ]
+    shared = {n for n in range(9) if any(bytes_of[n] & bytes_of[other] for other in moved)}
+    found = _watched(use, "a", places)  # type: ignore[arg-type]
+    assert found == shared | set(moved)
