@@ -98,6 +98,7 @@ CORPUS = (
 ANALYSIS = (
     Run("analysis.analyze", PTXAS),
     Run("analysis.tightness"),
+    Run("analysis.certificates"),
 )
 PLANNING = (
     Run("planning.planner --many"),

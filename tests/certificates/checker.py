@@ -57,7 +57,7 @@ def check(sizes: dict[str, int], launch: Launch, certificate: dict[str, Any]) ->
     """Refuse unless a certificate proves what it says of a launch on one architecture."""
     with np.errstate(all="ignore"):
         try:
-            proof = _Proof(sizes, launch, certificate)
+            proof = Proof(sizes, launch, certificate)
             proof.run()
             proof.compare(certificate["accesses"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -72,7 +72,7 @@ class _Arrival:
     state: State
 
 
-class _Proof:
+class Proof:
     """The proof of one certificate."""
 
     def __init__(self, sizes: dict[str, int], launch: Launch, certificate: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def _data(code: list[Instruction], kernel: Kernel) -> str | None:
         results = [operand for operand in instruction.operands[:1] if type(operand) is not Memory]
         for name in _registers(tuple(results), kernel):
             writers.setdefault(name, []).append(instruction)
-    needed = {name for instruction in code for name in _roots(instruction, kernel)}
+    needed = dict.fromkeys(name for instruction in code for name in _roots(instruction, kernel))
     pending = list(needed)
     while pending:
         for instruction in writers.get(pending.pop(), ()):
@@ -56,7 +56,7 @@ def _data(code: list[Instruction], kernel: Kernel) -> str | None:
                 return f"`{instruction.opcode}` decides"
             for name in _registers(instruction.operands[1:], kernel, instruction):
                 if name not in needed:
-                    needed.add(name)
+                    needed[name] = None
                     pending.append(name)
     return None
 

@@ -141,7 +141,7 @@ def certificates(
             if step.pins or not wanted(place):
                 continue
             walk.step(launch)
-            accesses = [_access(program, access) for access in step.accesses]
+            accesses = [access_record(program, access) for access in step.accesses]
             made = {}
             for variant in program.modules[launch.module].variants:
                 visits, scene, setting = walk.settings[int(launch.id), variant.arch]
@@ -160,7 +160,7 @@ def _ranges(launch: ir.Launch) -> dict[str, int]:
     return {f"{k}.{'xyz'[axis]}": int(v[axis]) for k, v in named.items() for axis in range(3)}
 
 
-def _access(program: ir.Program, access: Access) -> dict[str, Any]:
+def access_record(program: ir.Program, access: Access) -> dict[str, Any]:
     buffer = program.buffers[access.buffer]
     pairs = intervals.pairs(region_bytes(access.region, buffer.bytes))
     return {
