@@ -1,13 +1,13 @@
 """What the checker of certificates says of example traces, corruptions and a changed analysis.
 
-    python -m benchmarks.analysis.certificates [--corruptions N] [--sample M] [--seed S]
-        [--rows FILE] [-o FILE]
+    python -m benchmarks.analysis.certificates [--part proofs|changes] [--corruptions N]
+        [--sample M] [--seed S] [--rows FILE] [-o FILE]
 
 A certificate says why a launch touches what the analysis says (`tests/certificates`). Counted are
 the launches of the family, those that are accepted, and corrupted certificates: `false_accepted`
 must be 0. Then the analysis is changed as in `tests/sabotage.py`, one thing at a time, and the
-checker is asked about the regions that it gives then; `--sample 0` leaves this out. Each change is
-a row in `--rows`, and the same command goes on where it ended.
+checker is asked about the regions that it gives then. Each change is a row in `--rows`, and the
+same command goes on where it ended. `--part` does one of both and keeps the other's figures.
 """
 
 from __future__ import annotations
@@ -73,6 +73,28 @@ def judged(sample: int, seed: int, rows: Path) -> Row:
     }
 
 
+def proved(count: int, seed: int) -> Row:
+    """What is said of the example traces, and of corruptions."""
+    started = time.process_time()
+    all_proofs = [trial.prove(path) for path in sorted(TRACES.glob("*.ptx"))]
+    seconds = time.process_time() - started
+    outside = sum((proofs.outside for proofs in all_proofs), Counter())
+    made = [m for proofs in all_proofs for m in proofs.made.values()]
+    refused = [f"{p.trace} {place}: {why}" for p in all_proofs for place, why in p.refused.items()]
+    launches = sum(len(proofs.launches) for proofs in all_proofs)
+    return {
+        "traces": len(all_proofs),
+        "launches": launches,
+        "in_family": launches - outside.total(),
+        "with_loops": sum(any(c["loops"] for c in each.values()) for each in made),
+        "accepted": launches - outside.total() - len(refused),
+        "refused": refused,
+        "outside": dict(outside.most_common()),
+        "processor_seconds": round(seconds, 1),
+        "corruptions": corrupted(all_proofs, count, seed),
+    }
+
+
 def main() -> None:
     """Run the command."""
     parser = arguments(__doc__, "certificates.json")
@@ -80,33 +102,19 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=40)
     parser.add_argument("--seed", type=int, default=44)
     parser.add_argument("--rows", type=Path, default=ROOT / "out" / "certificates.jsonl")
+    parser.add_argument("--part", choices=("proofs", "changes"))
     given = parser.parse_args()
     os.environ["TESSERA_NO_CACHE"] = "1"
-    about = machine()
-    started = time.process_time()
-    all_proofs = [trial.prove(path) for path in sorted(TRACES.glob("*.ptx"))]
-    seconds = time.process_time() - started
-    outside = sum((proofs.outside for proofs in all_proofs), Counter())
-    made = [m for proofs in all_proofs for m in proofs.made.values()]
-    refused = [f"{p.trace} {place}: {why}" for p in all_proofs for place, why in p.refused.items()]
-    found = {
-        "benchmark": "certificates",
-        **about,
-        "seed": given.seed,
-        "traces": len(all_proofs),
-        "launches": sum(len(proofs.launches) for proofs in all_proofs),
-        "in_family": sum(len(p.launches) - p.outside.total() for p in all_proofs),
-        "with_loops": sum(any(c["loops"] for c in each.values()) for each in made),
-        "accepted": len(made) - sum(place in p.made for p in all_proofs for place in p.refused),
-        "refused": refused,
-        "outside": dict(outside.most_common()),
-        "processor_seconds": round(seconds, 1),
-        "corruptions": corrupted(all_proofs, given.corruptions, given.seed),
-    }
-    if given.sample:
+    found = {"benchmark": "certificates", **machine(), "seed": given.seed}
+    if given.output.exists():
+        found = {**json.loads(given.output.read_text("utf-8")), **found}
+    if given.part != "changes":
+        found |= proved(given.corruptions, given.seed)
+        write(found, given.output)
+    if given.part != "proofs":
         found["changed_analysis"] = judged(given.sample, given.seed, given.rows)
-    print(json.dumps({k: v for k, v in found.items() if k != "changed_analysis"}, indent=1))
-    write(found, given.output)
+        write(found, given.output)
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -155,7 +155,8 @@ _KIND_CHANGES: dict[str, Callable[[Accesses, dict[str, int], Random], bool]] = {
 
 def _regions_hold(accesses: Accesses, sizes: dict[str, int], log: Log) -> bool:
     """Whether regions hold all that was touched, and must regions nothing else."""
-    for name, size in sizes.items():
+    for name in {access["buffer"] for access in accesses} | log.keys():
+        size = sizes[name]
         touched = [np.zeros(size, np.bool_), np.zeros(size, np.bool_)]
         for found, ranges in zip(touched, log.get(name, ((), ())), strict=True):
             for start, end in ranges:

@@ -42,13 +42,13 @@ def proven(paths: list[Path]) -> Proven:
         program = read_trace(path)
         launches = [work for work in program.work() if isinstance(work, ir.Launch)]
         kept = []
-        for place, made in proofs.made.items():
+        for place in proofs.made:
             variants = proofs.launches[place]
             key = tuple((v.text, v.kernel, v.grid, v.block) for v in variants.values())
             if key in seen:
                 continue
             seen.add(key)
-            mine = [trial.proved(proofs, place, arch) for arch in variants]
+            mine = [proofs.proved[place, arch] for arch in variants]
             kept.append((launches[place], mine))
         found.append((program, kept))
     return found

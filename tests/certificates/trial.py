@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
-
 from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.contents.open_contents import open_contents
 from tessera.frontend.trace.read_trace import read_trace
@@ -42,6 +40,7 @@ class Proofs:
     outside: Counter[str] = field(default_factory=Counter)
     refused: dict[int, str] = field(default_factory=dict)
     made: dict[int, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    proved: dict[tuple[int, str], Proof] = field(default_factory=dict)
 
 
 def prove(path: Path) -> Proofs:
@@ -62,20 +61,20 @@ def prove_program(name: str, text: str, program: ir.Program) -> Proofs:
             proofs.outside[why] += 1
     proofs.made.update(certificates(program, inside.__contains__))
     for place in sorted(inside):
-        why = verdict(proofs, place, proofs.made.get(place, {}))
+        why = _verdict(proofs, place)
         if why is not None:
             proofs.refused[place] = why
     return proofs
 
 
-def verdict(proofs: Proofs, place: int, made: dict[str, dict[str, Any]]) -> str | None:
+def _verdict(proofs: Proofs, place: int) -> str | None:
     """Why the certificates of a launch are refused; None if they are accepted."""
-    variants = proofs.launches[place]
+    made, variants = proofs.made.get(place, {}), proofs.launches[place]
     if made.keys() != variants.keys():
         return "no certificate"
     try:
         for arch, launch in variants.items():
-            check(proofs.sizes, launch, made[arch])
+            proofs.proved[place, arch] = check(proofs.sizes, launch, made[arch])
     except Refused as refused:
         return str(refused)
     return None
@@ -103,10 +102,9 @@ class Trial:
 
 def trials(proofs: Proofs, random: Random) -> Iterator[Trial]:
     """A corruption of each kind for each accepted launch, again and again."""
-    first = {place: sorted(made)[0] for place, made in proofs.made.items()}
+    first = dict(sorted(proofs.proved, reverse=True))
     archs = {arch for variants in proofs.launches for arch in variants}
     seen = logs(TRACES / proofs.trace, min(archs) if len(archs) > 1 else None)
-    known = {place: proved(proofs, place, arch) for place, arch in first.items()}
     while first:
         for place, arch in first.items():
             launch, certificate = proofs.launches[place][arch], proofs.made[place][arch]
@@ -116,17 +114,9 @@ def trials(proofs: Proofs, random: Random) -> Iterator[Trial]:
                 try:
                     if all(made.certificate[part] == certificate[part] for part in parts):
                         # What the launch touches is proved already.
-                        known[place].compare(made.certificate["accesses"])
+                        proofs.proved[place, arch].compare(made.certificate["accesses"])
                     else:
                         check(proofs.sizes, launch, made.certificate)
                 except Refused as why:
                     refused = str(why)
                 yield Trial(made.kind, f"{proofs.trace} {place}", made.is_true, refused)
-
-
-def proved(proofs: Proofs, place: int, arch: str) -> Proof:
-    launch, certificate = proofs.launches[place][arch], proofs.made[place][arch]
-    with np.errstate(all="ignore"):
-        proof = Proof(proofs.sizes, launch, certificate)
-        proof.run()
-    return proof
