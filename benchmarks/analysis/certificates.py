@@ -23,7 +23,7 @@ from benchmarks.common import ROOT, TRACES, Row, add_row, arguments, machine, re
 from tests.certificates import judge, trial
 
 # Loops and tiles from nvcc and Triton, masks, and few launches.
-JUDGED = ("mlp", "moe", "dit")
+JUDGED = ("mlp", "mamba", "dit")
 
 
 def corrupted(all_proofs: list[trial.Proofs], count: int, seed: int) -> Row:

@@ -9,7 +9,7 @@ certificate is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -130,29 +130,31 @@ class _WatchedWalk(AccessWalk):
 
 
 def certificates(
-    program: ir.Program, wanted: Callable[[int], bool] = lambda place: True
+    program: ir.Program, wanted: Mapping[int, bool]
 ) -> Iterator[tuple[int, dict[str, Certificate]]]:
-    """The certificates of launches, by number and architecture, where the analysis pins nothing."""
+    """The certificates of launches, by number and architecture, where the analysis pins nothing.
+
+    `wanted` says of each launch that gets some whether it has loops, which have to be watched.
+    """
     steps = AnalysisManager(program).get(AccessRegions).steps
     walk = _WatchedWalk(program)
     launches = [(w, s) for w, s in zip(program.work(), steps, strict=True) if type(w) is ir.Launch]
-    with _watched():
-        for place, (launch, step) in enumerate(launches):
-            if step.pins or not wanted(place):
-                continue
-            walk.step(launch)
-            accesses = [access_record(program, access) for access in step.accesses]
-            made = {}
-            for variant in program.modules[launch.module].variants:
-                visits, scene, setting = walk.settings[int(launch.id), variant.arch]
-                loops = _Loops(program, visits, scene, setting).claims()
-                on_it = ir.for_arch(launch, variant.arch)
-                made[variant.arch] = {
-                    "ranges": _ranges(on_it),
-                    "loops": loops,
-                    "accesses": accesses,
-                }
-            yield place, made
+    for place, has_loops in wanted.items():
+        launch, step = launches[place]
+        if step.pins:
+            continue
+        if has_loops:
+            with _watched():
+                walk.step(launch)
+        made = {}
+        for variant in program.modules[launch.module].variants:
+            seen = walk.settings.get((int(launch.id), variant.arch))
+            made[variant.arch] = {
+                "ranges": _ranges(ir.for_arch(launch, variant.arch)),
+                "loops": {} if seen is None else _Loops(program, *seen).claims(),
+                "accesses": [access_record(program, access) for access in step.accesses],
+            }
+        yield place, made
 
 
 def _ranges(launch: ir.Launch) -> dict[str, int]:

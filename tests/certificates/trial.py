@@ -19,7 +19,7 @@ from tests.certificates import family
 from tests.certificates.checker import Proof, check
 from tests.certificates.corruptions import Log, corruptions
 from tests.certificates.producer import certificates
-from tests.certificates.ptx_reader import Launch, Refused
+from tests.certificates.ptx_reader import Launch, Refused, read_kernel
 from tests.certificates.ptx_reader import read_trace as read_own
 
 TRACES = Path(__file__).parents[2] / "examples" / "traces"
@@ -52,15 +52,16 @@ def prove_program(name: str, text: str, program: ir.Program) -> Proofs:
     """The same for the text of a trace, and the program that is read from it."""
     sizes, launches = read_own(text)
     proofs = Proofs(name, launches, sizes)
-    inside = set()
+    inside: dict[int, bool] = {}
     for place, variants in enumerate(launches):
         why = next(filter(None, map(family.why_not, variants.values())), None)
         if why is None:
-            inside.add(place)
+            kernels = (read_kernel(v.text, v.kernel) for v in variants.values())
+            inside[place] = any(kernel.loops for kernel in kernels)
         else:
             proofs.outside[why] += 1
-    proofs.made.update(certificates(program, inside.__contains__))
-    for place in sorted(inside):
+    proofs.made.update(certificates(program, inside))
+    for place in inside:
         why = _verdict(proofs, place)
         if why is not None:
             proofs.refused[place] = why
