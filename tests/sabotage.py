@@ -247,7 +247,7 @@ def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]
             finally:
                 os._exit(BROKEN)
         running[child] = number
-        if len(running) == os.cpu_count():
+        if len(running) == len(os.sched_getaffinity(0)):
             child, status = os.wait()
             ended(running.pop(child), status)
     while running:

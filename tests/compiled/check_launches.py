@@ -31,12 +31,12 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.launch_report import StepAccesses
-from tests.compiled.launch_files import BYTES
 from tests.helpers.access_oracle import Comparison, compare
 from tests.helpers.case_program import case_program
 from tests.helpers.region_check import Bytes, Work, check
 from tests.helpers.region_cpu import CpuMachine
 from tests.helpers.region_work import bytes_of, work_of
+from tests.helpers.work_contents import numbers_for
 from tests.kernels.case import Case, Launch, Run, Struct
 
 MAX_STEPS = 60_000
@@ -54,7 +54,8 @@ def case_of(folder: Path, row: Mapping[str, Any]) -> Case:
 
     def build(_: object) -> Run:
         buffers = {
-            name: content(f"{row['name']}/{name}", *given) for name, given in row["buffers"].items()
+            name: numbers_for(f"{row['name']}/{name}", *given)
+            for name, given in row["buffers"].items()
         }
         arguments = [
             value
@@ -72,26 +73,6 @@ def case_of(folder: Path, row: Mapping[str, Any]) -> Case:
 
     # The folder of a case gives way to an absolute path.
     return Case(row["name"], str((folder / row["ptx"]).resolve()).removesuffix(".ptx"), build)
-
-
-def content(key: str, kind: str, count: int, given: list[float] | None) -> NDArray:
-    """Numbers that are given, or small ones of the type made from a name."""
-    if given is not None:
-        types = {"i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8}
-        return np.array(given, {"fp32": np.float32, "fp64": np.float64}.get(kind) or types[kind])
-    raw = hashlib.shake_128(key.encode()).digest(count)
-    small = np.frombuffer(raw, np.uint8).astype(np.int64)
-    match kind:
-        case "fp64" | "fp32" | "fp16":
-            return ((small - 128) / 32).astype({"fp64": "f8", "fp32": "f4", "fp16": "f2"}[kind])
-        case "bf16":
-            bits = ((small - 128) / 32).astype(np.float32).view(np.uint32)
-            return (bits >> 16).astype(np.uint16)
-        case "fp8e4nv" | "fp8e5":
-            return (small & 0xB7).astype(np.uint8)
-    width = BYTES[kind]
-    signed = (small - 128) if kind[0] == "i" else small
-    return signed.astype(f"{'i' if kind[0] == 'i' else 'u'}{width}")
 
 
 def prepared(case: Case) -> tuple[Program, Run, Work, StepAccesses]:

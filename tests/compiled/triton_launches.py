@@ -376,8 +376,10 @@ def quantize(x, out, scale, cols, BLOCK: tl.constexpr):
 def hints(x, out, n, stride, BLOCK: tl.constexpr):
     tl.assume(stride > 0)
     at = tl.max_contiguous(tl.multiple_of(tl.program_id(0) * BLOCK, BLOCK) + tl.arange(0, BLOCK), BLOCK)
-    v = tl.load(x + at * stride, mask=at < n, cache_modifier=".cg", eviction_policy="evict_last")
-    tl.store(out + at, v, mask=at < n, cache_modifier=".wt", eviction_policy="evict_first")
+    v = tl.load(x + at * stride, mask=at < n, eviction_policy="evict_last")
+    v += tl.load(x + at * stride, mask=at < n, cache_modifier=".cg")
+    tl.store(out + at, v, mask=at < n, cache_modifier=".wt")
+    tl.store(out + at, v, mask=at < n, eviction_policy="evict_first")
     tl.store(out + n + at, tl.load(x + at * stride, mask=at < n, volatile=True), mask=(at < n) & (v > 0))
 
 

@@ -1,42 +1,44 @@
 """Kernels and sequences of generators, and launches of compiled kernels, on a GPU.
 
-    python -m tests.gpu.check_generated OUT --launches FOLDER --seconds 280 --workers 14
+    python -m tests.gpu.check_generated prepare WORKS --launches FOLDER   # needs Tessera, no GPU
+    python -m tests.gpu.check_generated run WORKS OUT --seconds 80        # NumPy, cuda-bindings
 
-Needs Tessera, cuda-bindings and a GPU (`--on-cpu`: the CPU backend in its place, to try this).
-FOLDER has what `tests/compiled` made. Every work is analysed and run with guards beside its
-buffers and two poisons (`tests.helpers.region_check`); launches of FOLDER run on the CPU backend
-too, with its log held against the regions, unless FOLDER/on_cpu.rows has them. Workers write a
-row as soon as it is there, OUT/rows.jsonl has them all in the end, and another call goes on where
-the last one ended. After a fault, which a CUDA context does not survive, and after
-`PATIENCE_SECONDS` without progress, a worker is replaced and the work at hand counts as failed.
-OUT/generated_gpu.json has the counts, with the kernels that have each memory instruction.
+FOLDER has what `tests/compiled` made. The first part analyses all works; it can be interrupted,
+and WORKS/works.xz has them in the end. The second runs each with guards beside its buffers, two
+poisons, and pages that are not mapped at one end of each buffer where the driver allows it
+(`tests.helpers.region_check`, `cuda_machine`; `--stand-in`: the driver of the tests in its place,
+to try this). Workers write a row as soon as it is there, OUT/rows.jsonl has them all in the end,
+and another call goes on where the last one ended. After a fault, which a CUDA context does not
+survive, and after `PATIENCE_SECONDS` without progress, a worker is replaced and the work at hand
+counts as failed. OUT/generated_gpu.json has the counts, with the kernels that have each memory
+instruction.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
+import os
 import random
 import re
 import subprocess
 import sys
 import time
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from tessera.backend.ptx_executor.device import Device
-from tessera.diagnostics import TesseraError
-from tests.compiled.check_launches import case_of, normalised, prepared, problems, read_rows
 from tests.gpu.check_regions import gpu_name
-from tests.helpers.generated_works import generated_work
-from tests.helpers.region_check import Work, check
-from tests.helpers.region_cpu import CpuMachine
+from tests.gpu.cuda_machine import CudaMachine, GuardedPages, take_gpu
+from tests.helpers.region_check import Bytes, check, from_values, to_values
+from tests.helpers.work_contents import bytes_for, numbers_for
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 30
 COUNTS = {
     "memory": 5020,
     "kernel": 3000,
@@ -58,6 +60,7 @@ _PARTS = {
     *("expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count", "replace"),
     *("cp_fenceproxy", "ld_reduce", "st", "red", "ld", "mma", "cp", "shift", "alloc", "dealloc"),
 }
+Row = dict[str, Any]
 
 
 def families(text: str) -> set[str]:
@@ -69,111 +72,132 @@ def families(text: str) -> set[str]:
     return found
 
 
-def items(folder: Path | None) -> list[tuple[str, Any]]:
-    """Everything to try, in an order in which any part of it has some of all."""
-    found: list[tuple[str, Any]] = [
-        (kind, seed) for kind, count in COUNTS.items() for seed in range(count)
+def prepare(options: argparse.Namespace) -> None:
+    """Analyse what is not analysed yet, and pack everything."""
+    from tessera.diagnostics import TesseraError
+    from tests.compiled.check_launches import case_of, normalised, prepared, read_rows
+    from tests.helpers.generated_works import generated_work
+
+    options.works.mkdir(parents=True, exist_ok=True)
+    kept = options.works / "works.jsonl"
+    done = {row["name"] for row in _lines(kept)}
+    given = [(f"{kind} {seed}", kind, seed) for kind, n in COUNTS.items() for seed in range(n)]
+    given += [(r["name"], "launch", r) for r in read_rows(options.launches)]
+    random.Random(7).shuffle(given)  # any part of it has some of all
+    for name, kind, seed in given:
+        if name in done:
+            continue
+        row: Row = {"name": name, "kind": kind}
+        try:
+            if kind == "launch":
+                work = prepared(case_of(options.launches, seed))[2]
+                row["numbers"] = [seed["buffers"][buffer] for buffer, _ in work.buffers]
+            else:
+                work = generated_work(kind, seed)
+            row["forms"] = [normalised(text) for text in work.texts]
+            row["families"] = sorted(set().union(*map(families, work.texts)))
+            row["work"] = to_values(work)
+        except TesseraError as error:
+            row["refused"] = str(error)[:300]
+        with kept.open("a") as file:
+            file.write(json.dumps(row, separators=(",", ":")) + "\n")
+    place = {name: number for number, (name, _, _) in enumerate(given)}
+    rows = sorted(_lines(kept), key=lambda row: place[row["name"]])
+    packed = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    (options.works / "works.xz").write_bytes(lzma.compress(packed.encode(), preset=6))
+    print(f"{len(rows)} works, {(options.works / 'works.xz').stat().st_size} bytes")
+
+
+def works_in(folder: Path) -> Iterator[Row]:
+    """What `prepare` wrote."""
+    for line in lzma.decompress((folder / "works.xz").read_bytes()).splitlines():
+        yield json.loads(line)
+
+
+def contents_of(row: Mapping[str, Any]) -> list[Bytes]:
+    """What the buffers of a work hold at first."""
+    names = [(f"{row['name']}/{name}", size) for name, size in row["work"]["buffers"]]
+    if "numbers" not in row:
+        return [bytes_for(name, size) for name, size in names]
+    return [
+        numbers_for(name, *given).view("u1")
+        for (name, _), given in zip(names, row["numbers"], strict=True)
     ]
-    found += [("launch", row) for row in read_rows(folder)] if folder else []
-    random.Random(7).shuffle(found)
-    return found
-
-
-def name_of(kind: str, given: Any) -> str:
-    return given["name"] if kind == "launch" else f"{kind} {given}"
 
 
 class Worker:
     """One process with a context of its own."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.driver: Any = None
-        if not options.on_cpu:
+        self.pages: GuardedPages | None = None
+        if options.stand_in:
+            from tests.helpers.fake_cuda import FakeCuda
+
+            self.driver = take_gpu(FakeCuda(memory=256 << 20))
+        else:
             from cuda.bindings import driver
 
-            driver.cuInit(0)
-            device = driver.cuDeviceGet(0)[1]
-            driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(device)[1])
-            self.driver = driver
-        self.known = set[str]()
-        if options.launches and (rows := options.launches / "on_cpu.rows").exists():
-            self.known = {json.loads(line)["name"] for line in rows.read_text().splitlines()}
+            self.driver = take_gpu(driver)
+        try:
+            self.pages = GuardedPages(self.driver)
+        except Exception as error:
+            print(f"no guard pages: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
-    def run(self, kind: str, given: Any) -> dict[str, Any]:
+    def run(self, given: Row) -> Row:
         """The row of one work."""
-        name = name_of(kind, given)
-        row: dict[str, Any] = {"name": name, "kind": kind}
-        if kind == "launch":
-            made = prepared(case_of(self.options.launches, given))
-            work = made[2]
-            if name not in self.known:
-                try:
-                    row["cpu"] = problems(*made)["wrong"]
-                except TesseraError as error:
-                    row["cpu_stops"] = str(error)[:200]
-        else:
-            work = generated_work(kind, given)
-        row["forms"] = [normalised(text) for text in work.texts]
-        row["families"] = sorted(set().union(*map(families, work.texts)))
-        rows = self._checked(work)
-        if any(one["wrong"] for one in rows):  # a race shows as another result in another run
-            again = [self._checked(work) for _ in range(3)]
-            for place, one in enumerate(rows):
+        found = self._checked(given)
+        if any(one["wrong"] for one in found):  # a race shows as another result in another run
+            again = [self._checked(given) for _ in range(3)]
+            for place, one in enumerate(found):
                 if not all(other[place]["wrong"] for other in again):
                     one["wrong"], one["unstable"] = [], True
-        row |= {
-            "launches": len(rows),
-            "pinned": sum(bool(one["pinned"]) for one in rows),
-            "unstable": sum(bool(one["unstable"]) for one in rows),
-            "wrong": [f"{one['step']}: {text}" for one in rows for text in one["wrong"]],
+        return {
+            "launches": len(found),
+            "pinned": sum(bool(one["pinned"]) for one in found),
+            "unstable": sum(bool(one["unstable"]) for one in found),
+            "pages": self.pages is not None,
+            "wrong": [f"{one['step']}: {text}" for one in found for text in one["wrong"]],
         }
-        return row
 
-    def _checked(self, work: Work) -> list[dict[str, Any]]:
-        if self.options.on_cpu:
-            with Device() as device:
-                return list(check(work, CpuMachine(work, device)))
-        from tests.gpu.cuda_machine import CudaMachine
-
-        with closing(CudaMachine(work, self.driver)) as machine:
+    def _checked(self, given: Row) -> list[Row]:
+        work = from_values(given["work"], contents_of(given))
+        with closing(CudaMachine(work, self.driver, self.pages)) as machine:
             return list(check(work, machine))
 
 
 def work_through(options: argparse.Namespace) -> None:
-    """The worker: its share of what has no row yet."""
-    done = done_names(options.out)
+    """The worker: its share of what has no row yet, kernels of one module together."""
+    done = {row["name"] for row in _all_rows(options.out)}
     worker = Worker(options)
     rows = options.out / f"rows.{options.worker}.jsonl"
-    for number, (kind, given) in enumerate(items(options.launches)):
-        name = name_of(kind, given)
-        if number % options.workers != options.worker or name in done:
+    for given in works_in(options.works):
+        name = given["name"]
+        if "work" not in given or name in done:
+            continue
+        if zlib.crc32(given["forms"][0].encode()) % options.workers != options.worker:
             continue
         (options.out / f"begun.{options.worker}").write_text(name)
-        fatal = False
+        row = {"name": name}
         try:
-            row = worker.run(kind, given)
-        except TesseraError as error:
-            row = {"name": name, "kind": kind, "refused": str(error)[:300]}
+            row |= worker.run(given)
         except Exception as error:
-            row = {"name": name, "kind": kind, "failed": f"{type(error).__name__}: {error}"[:300]}
-            fatal = True
+            row["failed"] = f"{type(error).__name__}: {error}"[:300]
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        if fatal and not options.on_cpu:
-            sys.exit(1)
+        if "failed" in row and worker.driver.cuCtxSynchronize()[0] != 0:
+            sys.exit(1)  # the context is lost
 
 
-def all_rows(out: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path) -> Iterator[Row]:
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(json.JSONDecodeError):  # of a process that was killed
+            yield json.loads(line)
+
+
+def _all_rows(out: Path) -> Iterator[Row]:
     """The rows of this call and of those before it."""
     for path in sorted(out.glob("rows*.jsonl")):
-        for line in path.read_text().splitlines():
-            with suppress(json.JSONDecodeError):  # a worker that was killed
-                yield json.loads(line)
-
-
-def done_names(out: Path) -> set[str]:
-    return {row["name"] for row in all_rows(out)}
+        yield from _lines(path)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -195,17 +219,15 @@ def run(options: argparse.Namespace) -> None:
                 running[number] = process, size, time.monotonic()
             if (status := process.poll()) == 0:
                 ended.add(number)
-            elif status is not None or time.monotonic() - since > PATIENCE_SECONDS * (
-                8 if options.on_cpu else 1
-            ):
+            elif status is not None or time.monotonic() - since > PATIENCE_SECONDS:
                 process.kill()
                 process.wait()
                 _lost(out, number, "no progress" if status is None else f"status {status}")
                 del running[number]
-        time.sleep(0.2)
+        time.sleep(0.1)
         if time.monotonic() - said > 10:
             said = time.monotonic()
-            print(f"{said - begun:.0f} s, {len(done_names(out))} works", flush=True)
+            print(f"{said - begun:.0f} s, {sum(1 for _ in _all_rows(out))} works", flush=True)
     for process, _, _ in running.values():
         process.kill()
     for process, _, _ in running.values():
@@ -213,29 +235,31 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _start(options: argparse.Namespace, number: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.gpu.check_generated", str(options.out)]
+    command = [sys.executable, "-m", "tests.gpu.check_generated", "run"]
+    command += [str(options.works), str(options.out)]
     command += ["--worker", str(number), "--workers", str(options.workers)]
-    command += ["--launches", str(options.launches)] if options.launches else []
-    command += ["--on-cpu"] if options.on_cpu else []
-    with (options.out / f"error.{number}").open("w") as file:
-        return subprocess.Popen(command, cwd=ROOT, stderr=file)
+    command += ["--stand-in"] if options.stand_in else []
+    # Each module is loaded by one worker; a cache would be one file that all of them lock.
+    without_cache = os.environ | {"CUDA_CACHE_DISABLE": "1"}
+    with (options.out / f"error.{number}").open("a") as file:
+        return subprocess.Popen(command, cwd=ROOT, stderr=file, env=without_cache)
 
 
 def _lost(out: Path, number: int, why: str) -> None:
     """A row for the work at which a worker ended, unless it wrote one itself."""
     begun = out / f"begun.{number}"
     name = begun.read_text() if begun.exists() else ""
-    if not name or name in done_names(out):
+    if not name or any(row["name"] == name for row in _all_rows(out)):
         return
     with (out / f"rows.{number}.jsonl").open("a") as file:
-        file.write("\n" + json.dumps({"name": name, "kind": name.split()[0], "failed": why}) + "\n")
+        file.write("\n" + json.dumps({"name": name, "failed": why}) + "\n")
 
 
-def report(out: Path) -> dict[str, Any]:
+def report(works: Path, out: Path) -> Row:
     """The counts over all rows."""
-    rows = list(all_rows(out))
-    ran = [row for row in rows if "forms" in row]
-    by_kind = Counter(row["kind"] for row in ran)
+    given = {row["name"]: row for row in works_in(works)}
+    rows = [given[row["name"]] | row for row in _all_rows(out)]
+    ran = [row for row in rows if "launches" in row]
     kernels: dict[str, set[str]] = {}
     for row in ran:
         for family in row["families"]:
@@ -248,20 +272,20 @@ def report(out: Path) -> dict[str, Any]:
         for family in families(line)
     }
     return {
+        "works_prepared": len(given),
         "works": len(ran),
-        "by_kind": dict(sorted(by_kind.items())),
+        "by_kind": dict(sorted(Counter(row["kind"] for row in ran).items())),
         "launches": sum(row["launches"] for row in ran),
         "checked": sum(row["launches"] - row["pinned"] for row in ran),
         "pinned": sum(row["pinned"] for row in ran),
         "unstable": sum(row["unstable"] for row in ran),
+        "with_guard_pages": sum(row["pages"] for row in ran),
         "distinct_kernels": len({form for row in ran for form in row["forms"]}),
         "sequences": sum(row["launches"] > 1 for row in ran),
-        "compiled_launches": by_kind["launch"],
-        "compiled_on_cpu_too": sum("cpu" in row for row in ran),
-        "cpu_stops": sorted({row["cpu_stops"] for row in ran if "cpu_stops" in row})[:20],
-        "wrong": [row for row in ran if row["wrong"] or row.get("cpu")],
-        "refused": [row for row in rows if "refused" in row][:50],
-        "failed": [row for row in rows if "failed" in row],
+        "compiled_kernels": len({f for r in ran if r["kind"] == "launch" for f in r["forms"]}),
+        "wrong": [{"name": row["name"], "wrong": row["wrong"]} for row in ran if row["wrong"]],
+        "refused": [[row["name"], row["refused"]] for row in given.values() if "refused" in row],
+        "failed": [[row["name"], row["failed"]] for row in rows if "failed" in row],
         "kernels_by_instruction": {f: len(k) for f, k in sorted(kernels.items())},
         "below_20": {
             f: len(kernels.get(f, ())) for f in sorted(known) if len(kernels.get(f, ())) < 20
@@ -270,29 +294,38 @@ def report(out: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The whole, or one worker."""
+    """One of the parts, or one worker."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("part", choices=["prepare", "run"])
+    parser.add_argument("works", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--launches", type=Path)
-    parser.add_argument("--seconds", type=float, default=280)
-    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--seconds", type=float, default=80)
+    parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--worker", type=int)
-    parser.add_argument("--on-cpu", action="store_true")
+    parser.add_argument("--stand-in", action="store_true")
     options = parser.parse_args()
+    if options.part == "prepare":
+        prepare(options)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     if options.worker is not None:
         work_through(options)
         return
+    begun = time.monotonic()
     run(options)
-    rows = list(all_rows(options.out))
+    rows = list(_all_rows(options.out))
+    errors = {p.name: p.read_text()[-300:] for p in sorted(options.out.glob("error.*"))}
     for path in options.out.glob("*.*"):
         if path.name.startswith(("rows.", "begun.", "error.")):
             path.unlink()
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (options.out / "rows.jsonl").write_text(text)
-    found = ({} if options.on_cpu else gpu_name()) | report(options.out)
+    found = ({} if options.stand_in else gpu_name()) | report(options.works, options.out)
+    found["seconds"] = round(time.monotonic() - begun, 1)
     (options.out / "generated_gpu.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1)[:9000])
+    print(json.dumps(found, indent=1)[:7000])
+    print({name: said for name, said in errors.items() if said})
 
 
 if __name__ == "__main__":

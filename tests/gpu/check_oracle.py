@@ -49,11 +49,9 @@ def work_through(work: Path, lines: Path, first: int) -> None:
     """The worker: every case from `first` on, a line of JSON after each."""
     from cuda.bindings import driver
 
-    from tests.gpu.cuda_machine import CudaMachine
+    from tests.gpu.cuda_machine import CudaMachine, take_gpu
 
-    driver.cuInit(0)
-    device = driver.cuDeviceGet(0)[1]
-    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(device)[1])
+    take_gpu(driver)
     for number, (case, regions) in enumerate(load(work)):
         if number < first:
             continue

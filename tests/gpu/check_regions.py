@@ -61,11 +61,9 @@ def work_through(folder: Path, out: Path, first: int) -> None:
     """The worker: every work from `first` on, a line of JSON after each."""
     from cuda.bindings import driver
 
-    from tests.gpu.cuda_machine import CudaMachine
+    from tests.gpu.cuda_machine import CudaMachine, take_gpu
 
-    driver.cuInit(0)
-    device = driver.cuDeviceGet(0)[1]
-    driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(device)[1])
+    take_gpu(driver)
     for number, work in enumerate(load(folder)):
         if number < first:
             continue

@@ -167,6 +167,10 @@ class FakeCuda:
     CUstreamCaptureMode = Names()
     CUmemorytype = Names()
     CUlaunchAttributeID = Names()
+    CUmemLocationType = Names()
+    CUmemAllocationType = Names()
+    CUmemAccess_flags = Names()
+    CUmemAllocationGranularity_flags = Names()
     CUDA_MEMCPY2D = SimpleNamespace
     CUlaunchConfig = SimpleNamespace
 
@@ -344,7 +348,8 @@ class FakeCuda:
             return CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None
         return OK, LoadedModule(self.devices[self._gpu()], module)
 
-    def cuModuleLoadData(self, image: bytes) -> Any:
+    def cuModuleLoadData(self, image: bytes | int) -> Any:
+        image = ctypes.string_at(image) if isinstance(image, int) else image
         return self.cuModuleLoadDataEx(image, 0, [], [bytearray(100), 100])
 
     def cuModuleUnload(self, module: LoadedModule) -> Any:
@@ -401,6 +406,28 @@ class FakeCuda:
         self.allocated[array.address] = (size, array)
         return OK, array.address
 
+    @staticmethod
+    def CUmemAllocationProp() -> Any:
+        return SimpleNamespace(location=SimpleNamespace())
+
+    CUmemAccessDesc = CUmemAllocationProp
+
+    def cuMemGetAllocationGranularity(self, kind: Any, which: str) -> Any:
+        return OK, 2 << 20
+
+    def cuMemAddressReserve(self, size: int, alignment: int, address: int, flags: int) -> Any:
+        array = self.devices[self._gpu()].empty(size + alignment, np.uint8)  # all of it is mapped
+        return OK, -(-array.address // alignment) * alignment
+
+    def cuMemCreate(self, size: int, kind: Any, flags: int) -> Any:
+        return OK, size
+
+    def cuMemMap(self, address: int, size: int, offset: int, handle: Any, flags: int) -> Any:
+        return OK
+
+    def cuMemSetAccess(self, address: int, size: int, access: list[Any], count: int) -> Any:
+        return OK
+
     CUipcMemHandle = MemoryHandle
 
     def cuIpcGetMemHandle(self, address: int) -> Any:
@@ -451,6 +478,12 @@ class FakeCuda:
         self._finish(self.legacy[self._gpu()])
         ctypes.memmove(target, self.view(source, size).tobytes(), size)
         return OK
+
+    def cuMemcpyDtoD(self, target: int, source: int, size: int) -> Any:
+        def copy() -> None:
+            self.view(target, size)[:] = self.view(source, size).copy()
+
+        return self._enqueue(self.legacy[self._gpu()], "copy", copy)
 
     def cuMemsetD8(self, target: int, value: int, size: int) -> Any:
         """The host does not wait for it, nor do streams that do not block."""

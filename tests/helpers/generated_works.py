@@ -10,18 +10,17 @@ import random
 from collections.abc import Callable, Sequence
 from random import Random
 
-import numpy as np
-
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program import program as ir
 from tests.helpers.memory_programs import SIZE, memory_program
 from tests.helpers.pointer_programs import random_kernel
 from tests.helpers.rare_programs import RareProgram
-from tests.helpers.region_check import Bytes, Work
+from tests.helpers.region_check import Work
 from tests.helpers.region_work import work_of
 from tests.helpers.wild_traces import shared_buffers, wild_trace
 from tests.helpers.word_traces import word_trace
+from tests.helpers.work_contents import bytes_for
 from tests.property.grid_strategies import ALL, GRIDS, GridWriter
 from tests.property.kernel_strategies import Kernel, kernel_text
 from tests.property.test_pointer_programs import BUFFERS, trace
@@ -34,17 +33,8 @@ def generated_work(kind: str, seed: int) -> Work:
     """The work of a seed."""
     program, texts = KINDS[kind](seed)
     name = f"{kind} {seed}"
-    contents = [_content(name, buffer) for buffer in program.declared_buffers()]
+    contents = [bytes_for(f"{name}/{b.name}", b.bytes) for b in program.declared_buffers()]
     return work_of(name, program, texts, contents)
-
-
-def _content(name: str, buffer: ir.Buffer) -> Bytes:
-    """Random bytes, or small words, which come to more places."""
-    rng = np.random.default_rng([*f"{name}/{buffer.name}".encode()])
-    if rng.random() < 0.5:
-        return rng.integers(0, 256, buffer.bytes, np.uint8)
-    words = rng.integers(0, 9, -(-buffer.bytes // 4), np.uint32)
-    return words.view(np.uint8)[: buffer.bytes].copy()
 
 
 def _of_kernel(kernel: Kernel) -> Made:
