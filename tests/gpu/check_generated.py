@@ -1,17 +1,18 @@
 """Kernels and sequences of generators, and launches of compiled kernels, on a GPU.
 
-    python -m tests.gpu.check_generated prepare WORKS --launches FOLDER   # needs Tessera, no GPU
-    python -m tests.gpu.check_generated run WORKS OUT --seconds 80        # NumPy, cuda-bindings
+    python -m tests.gpu.check_generated prepare WORKS --launches FOLDER --seconds 600   # no GPU
+    python -m tests.gpu.check_generated run WORKS OUT --seconds 80
 
-FOLDER has what `tests/compiled` made. The first part analyses all works; it can be interrupted,
-and WORKS/works.xz has them in the end. The second runs each with guards beside its buffers, two
-poisons, and pages that are not mapped at one end of each buffer where the driver allows it
-(`tests.helpers.region_check`, `cuda_machine`; `--stand-in`: the driver of the tests in its place,
-to try this). Workers write a row as soon as it is there, OUT/rows.jsonl has them all in the end,
-and another call goes on where the last one ended. After a fault, which a CUDA context does not
-survive, and after `PATIENCE_SECONDS` without progress, a worker is replaced and the work at hand
-counts as failed. OUT/generated_gpu.json has the counts, with the kernels that have each memory
-instruction.
+FOLDER has what `tests/compiled` made. The first part packs all works into WORKS/works.xz, with
+the regions of as many as can be analysed in that time; another call goes on. The second analyses
+the others, and runs each with guards beside its buffers, two poisons, and pages that are not
+mapped at one end of each buffer where the driver allows it (`tests.helpers.region_check`,
+`cuda_machine`; `--stand-in`: the driver of the tests in its place, to try this). Launches of
+compiled kernels run on the CPU backend too in the end, with its log held against the regions.
+Workers write a row as soon as it is there, OUT/rows.jsonl has them all in the end, and another
+call goes on where the last one ended. After a fault, which a CUDA context does not survive, and
+after `PATIENCE_SECONDS` without progress, a worker is replaced and the work at hand counts as
+failed. OUT/generated_gpu.json has the counts, with the kernels that have each memory instruction.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tests.gpu.check_regions import gpu_name
 from tests.gpu.cuda_machine import CudaMachine, GuardedPages, take_gpu
@@ -72,40 +76,67 @@ def families(text: str) -> set[str]:
     return found
 
 
+def analysed(given: Row) -> Row:
+    """What is known of a work without running it, for `from_values`."""
+    from tests.compiled.check_launches import normalised, prepared
+    from tests.helpers.generated_works import generated_work
+
+    if given["kind"] == "launch":
+        with _case(given) as case:
+            work = prepared(case)[2]
+    else:
+        work = generated_work(given["kind"], given["seed"])
+    return {
+        "forms": [normalised(text) for text in work.texts],
+        "families": sorted(set().union(*map(families, work.texts))),
+        "work": to_values(work),
+    }
+
+
+@contextmanager
+def _case(given: Row) -> Iterator[Any]:
+    from tests.compiled.check_launches import case_of
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / given["launch"]["ptx"]
+        path.write_text(given["text"])
+        yield case_of(Path(folder), given["launch"])
+
+
 def prepare(options: argparse.Namespace) -> None:
     """Analyse what is not analysed yet, and pack everything."""
     from tessera.diagnostics import TesseraError
-    from tests.compiled.check_launches import case_of, normalised, prepared, read_rows
-    from tests.helpers.generated_works import generated_work
+    from tests.compiled.check_launches import read_rows
 
     options.works.mkdir(parents=True, exist_ok=True)
-    kept = options.works / "works.jsonl"
-    done = {row["name"] for row in _lines(kept)}
-    given = [(f"{kind} {seed}", kind, seed) for kind, n in COUNTS.items() for seed in range(n)]
-    given += [(r["name"], "launch", r) for r in read_rows(options.launches)]
-    random.Random(7).shuffle(given)  # any part of it has some of all
-    for name, kind, seed in given:
-        if name in done:
-            continue
-        row: Row = {"name": name, "kind": kind}
-        try:
-            if kind == "launch":
-                work = prepared(case_of(options.launches, seed))[2]
-                row["numbers"] = [seed["buffers"][buffer] for buffer, _ in work.buffers]
-            else:
-                work = generated_work(kind, seed)
-            row["forms"] = [normalised(text) for text in work.texts]
-            row["families"] = sorted(set().union(*map(families, work.texts)))
-            row["work"] = to_values(work)
-        except TesseraError as error:
-            row["refused"] = str(error)[:300]
-        with kept.open("a") as file:
-            file.write(json.dumps(row, separators=(",", ":")) + "\n")
-    place = {name: number for number, (name, _, _) in enumerate(given)}
-    rows = sorted(_lines(kept), key=lambda row: place[row["name"]])
-    packed = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
-    (options.works / "works.xz").write_bytes(lzma.compress(packed.encode(), preset=6))
-    print(f"{len(rows)} works, {(options.works / 'works.xz').stat().st_size} bytes")
+    kept, begun = options.works / "works.jsonl", time.monotonic()
+    done = {row["name"]: row for row in _lines(kept)}
+    every: list[Row] = [
+        {"name": f"{kind} {seed}", "kind": kind, "seed": seed}
+        for kind, count in COUNTS.items()
+        for seed in range(count)
+    ]
+    for row in read_rows(options.launches) if options.launches else ():
+        text = (options.launches / row["ptx"]).read_text()
+        every.append({"name": row["name"], "kind": "launch", "launch": row, "text": text})
+    random.Random(7).shuffle(every)  # any part of it has some of all
+    for given in every:
+        if given["name"] not in done and time.monotonic() - begun < options.seconds:
+            try:
+                found = analysed(given)
+            except TesseraError as error:
+                found = {"refused": str(error)[:300]}
+            done[given["name"]] = found
+            with kept.open("a") as file:
+                file.write(_packed({"name": given["name"]} | found))
+    text = "".join(_packed(given | done.get(given["name"], {})) for given in every)
+    (options.works / "works.xz").write_bytes(lzma.compress(text.encode(), preset=9))
+    size = (options.works / "works.xz").stat().st_size
+    print(f"{len(every)} works, {len(done)} of them analysed, {size} bytes")
+
+
+def _packed(row: Row) -> str:
+    return json.dumps(row, separators=(",", ":")) + "\n"
 
 
 def works_in(folder: Path) -> Iterator[Row]:
@@ -117,12 +148,10 @@ def works_in(folder: Path) -> Iterator[Row]:
 def contents_of(row: Mapping[str, Any]) -> list[Bytes]:
     """What the buffers of a work hold at first."""
     names = [(f"{row['name']}/{name}", size) for name, size in row["work"]["buffers"]]
-    if "numbers" not in row:
+    if "launch" not in row:
         return [bytes_for(name, size) for name, size in names]
-    return [
-        numbers_for(name, *given).view("u1")
-        for (name, _), given in zip(names, row["numbers"], strict=True)
-    ]
+    given = row["launch"]["buffers"]
+    return [numbers_for(name, *given[name.rpartition("/")[2]]).view(np.uint8) for name, _ in names]
 
 
 class Worker:
@@ -145,6 +174,8 @@ class Worker:
 
     def run(self, given: Row) -> Row:
         """The row of one work."""
+        if "work" not in given:
+            given = given | analysed(given)
         found = self._checked(given)
         if any(one["wrong"] for one in found):  # a race shows as another result in another run
             again = [self._checked(given) for _ in range(3)]
@@ -152,6 +183,8 @@ class Worker:
                 if not all(other[place]["wrong"] for other in again):
                     one["wrong"], one["unstable"] = [], True
         return {
+            "forms": given["forms"],
+            "families": given["families"],
             "launches": len(found),
             "pinned": sum(bool(one["pinned"]) for one in found),
             "unstable": sum(bool(one["unstable"]) for one in found),
@@ -170,22 +203,34 @@ def work_through(options: argparse.Namespace) -> None:
     done = {row["name"] for row in _all_rows(options.out)}
     worker = Worker(options)
     rows = options.out / f"rows.{options.worker}.jsonl"
-    for given in works_in(options.works):
-        name = given["name"]
-        if "work" not in given or name in done:
-            continue
-        if zlib.crc32(given["forms"][0].encode()) % options.workers != options.worker:
+    share = [
+        given
+        for given in works_in(options.works)
+        if zlib.crc32(given.get("text", given["name"]).encode()) % options.workers == options.worker
+    ]
+    tries = [(given["name"], given, worker.run) for given in share]
+    tries += [(f"cpu {g['name']}", g, on_cpu) for g in share if g["kind"] == "launch"]
+    for name, given, attempt in tries:
+        if "refused" in given or name in done:
             continue
         (options.out / f"begun.{options.worker}").write_text(name)
-        row = {"name": name}
+        row = {"name": name, "kind": name.split()[0] if attempt is on_cpu else given["kind"]}
         try:
-            row |= worker.run(given)
+            row |= attempt(given)
         except Exception as error:
             row["failed"] = f"{type(error).__name__}: {error}"[:300]
         with rows.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        if "failed" in row and worker.driver.cuCtxSynchronize()[0] != 0:
+            file.write(_packed(row))
+        if "failed" in row and int(worker.driver.cuCtxSynchronize()[0]) != 0:
             sys.exit(1)  # the context is lost
+
+
+def on_cpu(given: Row) -> Row:
+    """The row of a launch on the CPU backend."""
+    from tests.compiled.check_launches import prepared, problems
+
+    with _case(given) as case:
+        return problems(*prepared(case))
 
 
 def _lines(path: Path) -> Iterator[Row]:
@@ -240,9 +285,9 @@ def _start(options: argparse.Namespace, number: int) -> subprocess.Popen[bytes]:
     command += ["--worker", str(number), "--workers", str(options.workers)]
     command += ["--stand-in"] if options.stand_in else []
     # Each module is loaded by one worker; a cache would be one file that all of them lock.
-    without_cache = os.environ | {"CUDA_CACHE_DISABLE": "1"}
+    environment = os.environ | {"CUDA_CACHE_DISABLE": "1", "TESSERA_NO_CACHE": "1"}
     with (options.out / f"error.{number}").open("a") as file:
-        return subprocess.Popen(command, cwd=ROOT, stderr=file, env=without_cache)
+        return subprocess.Popen(command, cwd=ROOT, stderr=file, env=environment)
 
 
 def _lost(out: Path, number: int, why: str) -> None:
@@ -252,14 +297,15 @@ def _lost(out: Path, number: int, why: str) -> None:
     if not name or any(row["name"] == name for row in _all_rows(out)):
         return
     with (out / f"rows.{number}.jsonl").open("a") as file:
-        file.write("\n" + json.dumps({"name": name, "failed": why}) + "\n")
+        file.write("\n" + _packed({"name": name, "failed": why}))
 
 
 def report(works: Path, out: Path) -> Row:
     """The counts over all rows."""
-    given = {row["name"]: row for row in works_in(works)}
-    rows = [given[row["name"]] | row for row in _all_rows(out)]
+    given = [*works_in(works)]
+    rows = [*_all_rows(out)]
     ran = [row for row in rows if "launches" in row]
+    on_the_cpu = [row for row in rows if row.get("kind") == "cpu" and "wrong" in row]
     kernels: dict[str, set[str]] = {}
     for row in ran:
         for family in row["families"]:
@@ -283,9 +329,10 @@ def report(works: Path, out: Path) -> Row:
         "distinct_kernels": len({form for row in ran for form in row["forms"]}),
         "sequences": sum(row["launches"] > 1 for row in ran),
         "compiled_kernels": len({f for r in ran if r["kind"] == "launch" for f in r["forms"]}),
-        "wrong": [{"name": row["name"], "wrong": row["wrong"]} for row in ran if row["wrong"]],
-        "refused": [[row["name"], row["refused"]] for row in given.values() if "refused" in row],
-        "failed": [[row["name"], row["failed"]] for row in rows if "failed" in row],
+        "compiled_launches_on_the_cpu_backend": len(on_the_cpu),
+        "wrong": {row["name"]: row["wrong"] for row in rows if row.get("wrong")},
+        "refused": {row["name"]: row["refused"] for row in given if "refused" in row},
+        "failed": {row["name"]: row["failed"] for row in rows if "failed" in row},
         "kernels_by_instruction": {f: len(k) for f, k in sorted(kernels.items())},
         "below_20": {
             f: len(kernels.get(f, ())) for f in sorted(known) if len(kernels.get(f, ())) < 20
@@ -301,7 +348,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--launches", type=Path)
     parser.add_argument("--seconds", type=float, default=80)
-    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--worker", type=int)
     parser.add_argument("--stand-in", action="store_true")
     options = parser.parse_args()
@@ -319,7 +366,7 @@ def main() -> None:
     for path in options.out.glob("*.*"):
         if path.name.startswith(("rows.", "begun.", "error.")):
             path.unlink()
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+    text = "".join(map(_packed, rows))
     (options.out / "rows.jsonl").write_text(text)
     found = ({} if options.stand_in else gpu_name()) | report(options.works, options.out)
     found["seconds"] = round(time.monotonic() - begun, 1)
