@@ -111,19 +111,6 @@ def tile_sum(x: wp.array2d(dtype=float), out: wp.array(dtype=float)):
     wp.tile_store(out, wp.tile_sum(t), offset=i)
 
 
-@wp.kernel(module="unique")
-def tile_product(
-    a: wp.array2d(dtype=float), b: wp.array2d(dtype=float), c: wp.array2d(dtype=float)
-):
-    i, j = wp.tid()
-    acc = wp.tile_zeros(shape=(8, 8), dtype=float)
-    for k in range(a.shape[1] // 8):
-        x = wp.tile_load(a, shape=(8, 8), offset=(i * 8, k * 8))
-        y = wp.tile_load(b, shape=(8, 8), offset=(k * 8, j * 8))
-        wp.tile_matmul(x, y, acc)
-    wp.tile_store(c, acc, offset=(i * 8, j * 8))
-
-
 def array(made, shape, width, gradient=None):
     """The argument of an array: addresses, sizes and strides."""
     sizes = [*shape, 0, 0, 0][:4]
@@ -153,15 +140,6 @@ def launches(run):
         run(noise, (m, n), ("fp32", 4, m, n), 7)
     for rows_, cols in ((1, 32), (3, 32), (5, 40)):
         run(tile_sum, (rows_,), ("fp32", 4, rows_, cols), ("fp32", 4, rows_), tiled=True)
-    for m, n, k in ((1, 1, 1), (2, 3, 2)):
-        run(
-            tile_product,
-            (m, n),
-            ("fp32", 4, 8 * m, 8 * k),
-            ("fp32", 4, 8 * k, 8 * n),
-            ("fp32", 4, 8 * m, 8 * n),
-            tiled=True,
-        )
 
 
 def main(out, *architectures):

@@ -8,6 +8,7 @@ its alignment, the end of what is mapped, so that a launch faults that reads or 
 from __future__ import annotations
 
 import ctypes
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -150,6 +151,12 @@ class CudaMachine:
         self.call("cuCtxSynchronize")
 
     def _load(self, text: str) -> Any:
+        # A compiler may write a newer version than the driver reads, without need.
+        newest = int(self.call("cuDriverGetVersion"))
+        found = re.search(r"^\s*\.version\s+(\d+)\.(\d+)", text, re.MULTILINE)
+        if found and 1000 * (int(found[1]) + 4) + 10 * int(found[2]) > newest:
+            version = f".version {newest // 1000 - 4}.{newest % 1000 // 10}"
+            text = text[: found.start()] + "\n" + version + text[found.end() :]
         data = ctypes.create_string_buffer(text.encode())
         return self.call("cuModuleLoadData", ctypes.addressof(data))
 
