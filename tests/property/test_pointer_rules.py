@@ -49,6 +49,18 @@ def test_the_lesser_of_a_distance_and_nothing(form: str) -> None:
         checked(trace(BUFFERS, kernel("k", 3, body), [launch]))
 
 
+def test_a_distance_that_local_memory_held_somewhere() -> None:
+    """Data says where it was put, so that no word of local memory is known."""
+    body = f"""
+  {{ .local .align 8 .b8 own[16];
+  mov.b64 %d2, own; ld.global.u32 %r0, [%p2]; and.b32 %r0, %r0, 8; cvt.u64.u32 %d4, %r0;
+  add.s64 %d2, %d2, %d4; sub.s64 %d5, %p1, %p0; st.local.u64 [%d2], %d5;
+  ld.local.u64 %d1, [%d2]; add.s64 %d1, %p0, %d1; {STORE} }}
+"""
+    launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
+    checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
+
+
 @pytest.mark.parametrize("lane", ["%r9", "3"])
 @pytest.mark.parametrize("grows", ["%t", "5"])
 def test_halves_of_addresses_that_grow_with_the_block(lane: str, grows: str) -> None:

@@ -83,6 +83,8 @@ FINE = {
     "in a branch of whole warps": f"mov.u32 %t, %tid.x; setp.lt.u32 %p0, %t, 64; @!%p0 bra L;"
     f"{LOAD}{each('mul.f32 %f#, %f#, %s;')}{STORE}\nL:",
     "a register used again": f"{LOAD}{STORE}{LANE} mov.f32 %f0, %s; st.global.f32 [%rd2], %f0;",
+    "by what lane 0 says": f"{LANE} shfl.sync.idx.b32 %s, %s, 0, 31, -1; {LOAD}"
+    f"{each('mul.f32 %f#, %f#, %s;')}{STORE}",
     "spilled": f"{LOAD}{each('st.local.f32 [spill+#0], %f#;')}"
     + each("ld.local.f32 %g#, [spill+#0];")
     + STORE.replace(F, G),
@@ -107,6 +109,10 @@ DEPENDS = {
         "an order of its own",
     ),
     "by the lane": (f"{LANE}{LOAD}{each('add.f32 %f#, %f#, %s;')}{STORE}", "lane by lane"),
+    "by what another lane says": (
+        f"{LANE} shfl.sync.bfly.b32 %s, %s, 1, 31, -1; {LOAD}{each('mul.f32 %f#, %f#, %s;')}{STORE}",
+        "lane by lane",
+    ),
     "by what a lane loads": (
         "mov.u32 %t, %laneid; mul.wide.u32 %rd3, %t, 4; add.s64 %rd4, %rd1, %rd3;"
         f"ld.global.f32 %s, [%rd4]; {LOAD}{each('add.f32 %f#, %f#, %s;')}{STORE}",

@@ -6,13 +6,16 @@ from __future__ import annotations
 import pytest
 
 from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.graph.access import NeedKind
 from tessera.ir.opcodes import meaning_of
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.control_flow import build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.base_words import base_words, stored_words
 from tessera.passes.kernel_facts.call_graph import _loads_pointers
 from tessera.passes.kernel_facts.hidden_addresses import hidden_addresses
 from tessera.passes.kernel_facts.inline_calls import inline_calls
+from tessera.passes.kernel_facts.kernel_needs import kernel_needs
 from tessera.passes.kernel_facts.shared_use import is_copy_wait, shared_steps, shared_use
 
 KERNEL = """.version 8.6
@@ -217,3 +220,26 @@ def test_results_that_hide_an_address(body: str, hides: set[int]) -> None:
             if place in found.where(offsets, (p,), has_tables=False)
         ]
         assert set(range(one - 3, one + 4)) <= set(near) <= set(range(one - 7, one + 8))
+
+
+@pytest.mark.parametrize(
+    ("body", "waits"),
+    [
+        ("L: atom.global.cas.b32 %r1, [%rd1], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", True),
+        (
+            "mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; atom.global.cas.b32 %r1, [%rd1], %r2, 1;"
+            "setp.ne.u32 %p1, %r1, %r2; @%p1 bra L;",
+            False,
+        ),
+        (
+            "L: mov.u32 %r2, 7; atom.global.cas.b32 %r1, [%rd1], %r2, 1;"
+            "setp.ne.u32 %p1, %r1, %r2; @%p1 bra L;",
+            True,
+        ),
+    ],
+)
+def test_a_loop_that_tries_other_values_does_not_wait(body: str, waits: bool) -> None:
+    _, _, flat = of(body)
+    meanings = [meaning_of(i) for i in flat.instructions]
+    needs = kernel_needs(flat, build_control_flow(flat), meanings)
+    assert [need.kind for need in needs] == [NeedKind.WAIT] * waits
