@@ -13,6 +13,7 @@ import pytest
 
 from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.trace.read_trace import parse_trace
+from tessera.passes.dependences import launch_report
 from tests.helpers.pointer_cases import analysed, checked, kernel, trace
 from tests.property.test_grid_pieces import in_pieces
 from tests.property.test_soundness_generated import check_log
@@ -59,6 +60,15 @@ def test_a_distance_that_local_memory_held_somewhere() -> None:
 """
     launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
     checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
+
+
+def test_more_pieces_than_a_region_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squares of the thread; what lies between some of them counts as written, too."""
+    monkeypatch.setattr(launch_report, "MOST_PIECES", 4)
+    body = f"mul.lo.u32 %r0, %t, %t; mul.wide.u32 %d0, %r0, 8; add.s64 %d1, %p0, %d0; {STORE}"
+    launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
+    (found,) = checked(trace(BUFFERS, kernel("k", 3, body), [launch]))
+    assert not found.pins
 
 
 @pytest.mark.parametrize("lane", ["%r9", "3"])

@@ -110,7 +110,8 @@ DEPENDS = {
     ),
     "by the lane": (f"{LANE}{LOAD}{each('add.f32 %f#, %f#, %s;')}{STORE}", "lane by lane"),
     "by what another lane says": (
-        f"{LANE} shfl.sync.bfly.b32 %s, %s, 1, 31, -1; {LOAD}{each('mul.f32 %f#, %f#, %s;')}{STORE}",
+        f"{LANE} shfl.sync.bfly.b32 %s, %s, 1, 31, -1; {LOAD}"
+        f"{each('mul.f32 %f#, %f#, %s;')}{STORE}",
         "lane by lane",
     ),
     "by what a lane loads": (

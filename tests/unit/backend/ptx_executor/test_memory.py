@@ -63,6 +63,13 @@ def test_freed_memory_is_a_fault():
             module["k"].launch(1, 32, [out])
 
 
+def test_fault_below_shared_memory_names_its_thread():
+    body = "setp.eq.u32 %p1, %r1, 4; shl.b32 %r5, %r1, 2; @%p1 mov.u32 %r5, -16;"
+    with pytest.raises(TesseraError, match="TSR50") as caught:
+        run(f".shared .b8 own[64]; {body} st.shared.u32 [%r5], %r1;", count=8)
+    assert "thread (4, 0, 0)" in caught.value.diagnostics[0].notes[0]
+
+
 def test_fault_names_thread_line_and_allocation():
     with pytest.raises(TesseraError, match="TSR5002") as caught:
         run(
