@@ -205,11 +205,11 @@ def ordered(family: Family, guesses: Guesses) -> dict[str, dict[Key, Guess]]:
         operations = operations_of(row_call(family.kind, *key))
         needs = StepNeeds(cold=moved, operations=operations, kept=1e18)
         rate = order_of(needs, [find_gpu(gpu) for gpu in here])
-        known = {gpu: (rate(find_gpu(gpu)), guess.measured) for gpu, guess in here.items()}
+        known = {gpu: (find_gpu(gpu), guess.measured) for gpu, guess in here.items()}
         for gpu, guess in here.items():
             others = [pair for other, pair in known.items() if other != gpu]
-            ns = between_measured(guess.ns, known[gpu][0], others)
-            made[gpu][key] = replace(guess, ns=ns, bar=max(guess.bar, abs(log(ns / guess.ns))))
+            ns = between_measured(guess.ns, known[gpu][0], others, rate)
+            made[gpu][key] = replace(guess, ns=ns, bar=guess.bar + abs(log(ns / guess.ns)))
     return made
 
 

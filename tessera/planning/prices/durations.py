@@ -25,6 +25,7 @@ from tessera.planning.prices.merge_tables import (
     missing_tables,
     step_shapes,
 )
+from tessera.planning.prices.slices import slices_by_wholes, with_wholes
 
 
 def find_costs(
@@ -47,12 +48,14 @@ def trace_costs(
 ) -> Costs:
     """The costs of a trace: a profile overrides tables and ratios, and these override the model."""
     own = [profile for profile in profiles if profile.program_digest == trace.planned.digest]
-    costs = estimate_costs(trace.program, trace.graph, machine)
+    wide = with_wholes(machine)
+    costs = guessed = estimate_costs(trace.program, trace.graph, wide)
     if options.tables:
         shapes = step_shapes(trace.program, trace.graph, costs)
         tables = find_tables(shapes, machine, own, options.library)
-        costs = merge_tables(costs, machine, trace.graph, shapes, tables, own)
-    return bar_endless(keep_possible(merge_profiles(costs, machine, own), machine))
+        costs = merge_tables(costs, wide, trace.graph, shapes, tables, own)
+    costs = keep_possible(merge_profiles(costs, wide, own), wide)
+    return bar_endless(slices_by_wholes(costs, guessed, wide, len(machine.devices)))
 
 
 def refused_hints(costs: Sequence[Costs]) -> list[Diagnostic]:

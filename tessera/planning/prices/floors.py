@@ -12,14 +12,15 @@ Guesses respect the order of GPUs: if one has at least the bandwidth and the ari
 its guess is not longer (`in_order`). Where the model says otherwise, each guess becomes the middle
 (by ratio) of the longest among better GPUs and the shortest among worse ones: that is in order, and
 of all times in order it changes the most wrong guess least. GPUs that the model was fitted on keep
-their times. Beside measured times of other GPUs, a guess is moved as far as these require.
+their times. Beside measured times of other GPUs, a guess is first moved as far as these require;
+where they contradict each other, as the GPU that is most alike does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import inf, sqrt
+from math import sqrt
 
 from tessera.ir.architecture import arch_number
 from tessera.ir.plan.costs import (
@@ -33,9 +34,10 @@ from tessera.ir.plan.costs import (
     StepNeeds,
 )
 from tessera.ir.plan.machine import Gpu, Machine
+from tessera.planning.prices.carried import nearest
 from tessera.planning.prices.device_model import CALIBRATED_ON, LAUNCH_NS, LEAST_NS, unit_rate
 
-_GUESSES = (CostSource.NEAR, CostSource.MODEL, CostSource.SHEET)
+GUESSES = (CostSource.NEAR, CostSource.MODEL, CostSource.SHEET)
 _USUAL_PART = 0.89  # fraction of the sheet's bandwidth that steps reach
 _FROM_MEMORY = 0.15  # the bar of a time that memory decides
 _ROUNDED = 1 + 1e-9
@@ -126,45 +128,38 @@ def _checked(step: StepCosts, machine: Machine) -> StepCosts:
         for cost, floor, most in zip(step.on_device, floors, usual, strict=True)
     ]
     is_whole = [d.sms == g.sms for g, d in zip(gpus, machine.devices, strict=True)]
-    rate = order_of(needs, gpus)
-    measured = [
-        (rate(gpu), cost.ns)
-        for gpu, cost, whole in zip(gpus, costs, is_whole, strict=True)
-        if whole and isinstance(cost, Duration) and cost.source not in _GUESSES
-    ]
     costs = _guesses_in_order(costs, gpus, is_whole, needs)
-    for n, (cost, gpu) in enumerate(zip(costs, gpus, strict=True)):
-        if isinstance(cost, Duration) and cost.source in _GUESSES:
-            if is_whole[n]:
-                least = max(
-                    f for f, g in zip(floors, gpus, strict=True) if _is_better(rate(g), rate(gpu))
-                )
-                cost = _beside_measured(cost, rate(gpu), measured, least)
-            costs[n] = _far_above(cost, floors[n])
-    return replace(step, on_device=tuple(costs))
+    return replace(
+        step,
+        on_device=tuple(
+            _far_above(cost, floor)
+            if isinstance(cost, Duration) and cost.source in GUESSES
+            else cost
+            for cost, floor in zip(costs, floors, strict=True)
+        ),
+    )
 
 
 def _guesses_in_order(
     costs: list[Cost], gpus: Sequence[Gpu], is_whole: Sequence[bool], needs: StepNeeds
 ) -> list[Cost]:
-    """Guesses by the rows of other GPUs put in order with each other and with those of the model,
-    which are in order before."""
-    own = {
-        n: cost
-        for n, cost in enumerate(costs)
-        if is_whole[n] and isinstance(cost, Duration) and cost.source in _GUESSES
-    }
-    if not any(cost.source is CostSource.NEAR for cost in own.values()):
+    """Guesses moved as measured times of other GPUs require, and then as other guesses do."""
+    own = {n: cost for n, cost in enumerate(costs) if is_whole[n] and isinstance(cost, Duration)}
+    guesses = {n: cost for n, cost in own.items() if cost.source in GUESSES}
+    measured = [(gpus[n], cost.ns) for n, cost in own.items() if n not in guesses]
+    is_near = any(cost.source is CostSource.NEAR for cost in guesses.values())
+    if not is_near and not measured:  # those of the model are in order
         return costs
-    times = in_order([cost.ns for cost in own.values()], [gpus[n] for n in own], needs)
+    rate = order_of(needs, gpus)
+    asked = [between_measured(cost.ns, gpus[n], measured, rate) for n, cost in guesses.items()]
     made = list(costs)
-    for (n, cost), ns in zip(own.items(), times, strict=True):
+    for (n, cost), ns in zip(
+        guesses.items(), in_order(asked, [gpus[n] for n in guesses], needs), strict=True
+    ):
         if abs(ns / cost.ns - 1.0) > 1e-9:
-            error = max(cost.error, max(ns / cost.ns, cost.ns / ns) - 1.0)
-            why = "moved, as two GPUs were in the wrong order"
-            made[n] = replace(
-                cost, ns=ns, error=error, mark=FloorMark.ORDERED, origin=_joined(cost.origin, why)
-            )
+            error = (1.0 + cost.error) * max(ns / cost.ns, cost.ns / ns) - 1.0
+            origin = _joined(cost.origin, "moved, as times of other GPUs contradicted it")
+            made[n] = replace(cost, ns=ns, error=error, mark=FloorMark.ORDERED, origin=origin)
     return made
 
 
@@ -186,7 +181,7 @@ def _possible(cost: Cost, floor: float, usual: float) -> Cost:
             " the data sheet: it was measured with its bytes in a cache, or with other sizes"
         )
         return replace(cost, mark=FloorMark.BELOW, origin=_joined(cost.origin, why))
-    if cost.source in _GUESSES:
+    if cost.source in GUESSES:
         why = "raised to what its bytes and operations take at least"
         return replace(cost, ns=floor, mark=FloorMark.RAISED, origin=_joined(cost.origin, why))
     why = "raised to the time of its bytes from memory"
@@ -200,29 +195,22 @@ def _possible(cost: Cost, floor: float, usual: float) -> Cost:
 
 
 def between_measured(
-    ns: float, rates: tuple[float, ...], measured: Sequence[tuple[tuple[float, ...], float]]
+    ns: float,
+    gpu: Gpu,
+    measured: Sequence[tuple[Gpu, float]],
+    rate: Callable[[Gpu], tuple[float, ...]],
 ) -> float:
-    """A time that is not below that of a better GPU, and not above that of a worse one."""
-    least = max((own for other, own in measured if _is_better(other, rates)), default=0.0)
-    most = min((own for other, own in measured if _is_better(rates, other)), default=inf)
-    return min(max(ns, least), max(most, least))
+    """A time that is not below that of a better GPU, and not above that of a worse one.
 
-
-def _beside_measured(
-    cost: Duration,
-    rates: tuple[float, ...],
-    measured: Sequence[tuple[tuple[float, ...], float]],
-    floor: float,
-) -> Duration:
-    """A guess that measured times of better and worse GPUs do not contradict."""
-    ns = max(floor, between_measured(cost.ns, rates, measured))
-    if ns == cost.ns:
-        return cost
-    error = max(cost.error, max(ns / cost.ns, cost.ns / ns) - 1.0)
-    why = "moved to the time that another GPU was measured to take"
-    return replace(
-        cost, ns=ns, error=error, mark=FloorMark.ORDERED, origin=_joined(cost.origin, why)
-    )
+    Where measured times contradict each other, the most alike GPU has the last word.
+    """
+    times = dict(measured)
+    for other in reversed(nearest(gpu, times)):
+        if _is_better(rate(other), rate(gpu)):
+            ns = max(ns, times[other])
+        if _is_better(rate(gpu), rate(other)):
+            ns = min(ns, times[other])
+    return ns
 
 
 def _far_above(cost: Duration, floor: float) -> Duration:

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from tessera.frontend.machine.gpu_table import gpu_table
+from tessera.frontend.machine.gpu_table import find_gpu, gpu_table
 from tessera.frontend.machine.gpus import machine_of
 from tessera.ir.operators.table import table
-from tessera.ir.plan.costs import Costs, CostSource, Duration, FloorMark, StepCosts
+from tessera.ir.plan.costs import Costs, CostSource, Duration, FloorMark, StepCosts, StepNeeds
 from tessera.ir.plan.machine import Machine
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import (
@@ -29,7 +29,7 @@ from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.prices.durations import below_floors
 from tessera.planning.prices.estimate_costs import estimate_costs
-from tessera.planning.prices.floors import floor_ns, keep_possible
+from tessera.planning.prices.floors import between_measured, floor_ns, keep_possible, order_of
 from tests.helpers.random_calls import random_case
 
 EVERY = machine_of(",".join(gpu_table()), "none")
@@ -227,3 +227,11 @@ def test_what_is_below_or_far_above_is_marked(
         assert cost.ns == given.ns
     assert (cost.error > 0.5) == (mark is FloorMark.FAR)
     assert bool(below_floors([costs])) == (mark is FloorMark.BELOW)
+
+
+def test_of_measured_times_that_contradict_each_other_the_most_alike_counts() -> None:
+    names = ("b200", "rtx-pro-6000-blackwell-server", "rtx-pro-6000-blackwell-ws")
+    better, alike, gpu = map(find_gpu, names)
+    rate = order_of(StepNeeds(cold=1e9), (better, alike, gpu))
+    for measured in ([(better, 3e5), (alike, 2e5)], [(alike, 2e5), (better, 3e5)]):
+        assert between_measured(1e5, gpu, measured, rate) == 2e5

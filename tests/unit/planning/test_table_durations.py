@@ -126,6 +126,16 @@ def test_slices_other_gpus_and_no_tables_have_the_model(tmp_path: Path) -> None:
     assert "tables=none" in (tmp_path / "p.tsp").read_text()
 
 
+def test_a_slice_takes_as_long_as_its_gpu_and_what_the_model_adds(tmp_path: Path) -> None:
+    beside = planned(tmp_path, CALLS, "l40s,l40s:71sm,l40s:71sm")
+    alone = planned(tmp_path, CALLS, "l40s:71sm,l40s:71sm")
+    for step in range(3):
+        whole, part = cost(beside, step, 0), cost(beside, step, 1)
+        assert whole.ns <= part.ns
+        assert cost(alone, step, 0).ns == pytest.approx(part.ns)
+    assert "as the whole GPU: vllm" in cost(alone, 0, 0).origin
+
+
 def test_a_true_hint_gives_a_time_with_a_wider_bar(tmp_path: Path) -> None:
     report = planned(tmp_path, KERNEL.replace("HINT", "gemm:256,256,256,f16"))
     product = cost(report, 0, 0)
