@@ -18,58 +18,13 @@ from typing import Any
 import pytest
 
 from tessera.driver.serve.sampling import Sampling
+from tests.helpers.chat_folder import write_chat_folder
 from tests.helpers.corpus import ROOT
 from tests.unit.driver.serve.test_drawing import wanted
 
 pytestmark = pytest.mark.slow
 for name in ("torch", "transformers", "triton", "tokenizers", "jinja2", "uvicorn"):
     pytest.importorskip(name, reason=f"needs {name}")
-
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}<|user|>{{ m.content | trim }}{{ eos_token }}"
-    "{% endfor %}{% if add_generation_prompt %}<|model|>{% endif %}"
-)
-
-
-def saved(folder: Path) -> tuple[Any, Any]:
-    import tokenizers
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    plain = tokenizers.Tokenizer(tokenizers.models.BPE())
-    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    plain.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=["<|begin|>", "<|user|>", "<|model|>", "<|end|>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    plain.train_from_iterator(["the cat and the dog sat on the mat, hello there"] * 5, trainer)
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=plain, bos_token="<|begin|>", eos_token="<|end|>"
-    )
-    tokenizer.chat_template = TEMPLATE
-    config = transformers.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=64,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    model = transformers.LlamaForCausalLM(config).eval()
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1 and "embed" not in name:
-            parameter.data *= 15
-    model.generation_config.max_new_tokens = 8
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return model, tokenizer
 
 
 @contextmanager
@@ -91,7 +46,7 @@ def served(path: Path, *options: str) -> Iterator[tuple[int, list[str]]]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Any, Any]]:
     path = tmp_path_factory.mktemp("folder") / "tiny"
-    model, tokenizer = saved(path)
+    model, tokenizer = write_chat_folder(path)
     shutil.copy(ROOT / "README.md", path)  # what else lies there does no harm
     with served(path) as (port, _):
         yield port, model, tokenizer
@@ -138,7 +93,7 @@ def test_a_chat_with_a_folder_is_that_of_transformers(
 
 
 def test_steps_of_a_folder_draw_by_its_generation_config(tmp_path: Path) -> None:
-    model, tokenizer = saved(tmp_path / "tiny")
+    model, tokenizer = write_chat_folder(tmp_path / "tiny")
     told = {"temperature": 1.2, "top_k": 40, "top_p": 0.7, "min_p": 0.01}
     more = {"do_sample": True, "repetition_penalty": 1.1}
     (tmp_path / "tiny" / "generation_config.json").write_text(json.dumps(told | more))
