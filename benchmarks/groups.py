@@ -173,6 +173,7 @@ SERVING = (
     Run("serving.architectures", (Need.TORCH,)),
     Run("serving.simulated_cpu"),
     Run("serving.serve_clients"),
+    Run("serving.soak --work out/soak", (Need.TORCH,)),
     Run("serving.simulation $ARRIVALS", (Need.ARRIVALS,)),
     Run(
         f"serving.adaptation $TRACES --choose --requests 1500 -o {RESULTS}/adaptation_choice.json",

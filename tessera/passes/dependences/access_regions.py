@@ -99,7 +99,7 @@ class AccessRegions:
             steps = tuple(_counted(map(walker.step, work), len(work), count))
             if not (walker.words.restart() | walker.holders.restart()):
                 walker.close()
-                told = tuple(_tell_needs(program, steps))
+                told = tuple(_tell(program, steps))
                 return cls(told, walker.contents(), walker.wanted())
 
 
@@ -112,17 +112,16 @@ def _counted(
         yield step
 
 
-def _tell_needs(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
-    """The steps; the first launch of each kernel gets findings for the kernel's needs."""
+def _tell(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[StepAccesses]:
+    """The steps; coarse ones get a finding, the first launch of each kernel those of its needs."""
     seen: set[tuple[str, NeedKind]] = set()
     for work, step in zip(program.work(), steps, strict=True):
         new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
-        if not new:
-            yield step
-            continue
         seen.update((step.name, need.kind) for need in new)
-        told = findings.needs(step.name, new, work.span)
-        yield replace(step, diagnostics=(*step.diagnostics, *told))
+        told = list(findings.needs(step.name, new, work.span)) if new else []
+        if step.is_coarse:
+            told.insert(0, findings.over_budget(step.name, work.span))
+        yield replace(step, diagnostics=(*step.diagnostics, *told)) if told else step
 
 
 class AccessWalk:

@@ -9,7 +9,8 @@ buffers of launches with equal keys correspond one to one.
 facts from which the scene of a launch is built (`KernelFacts`), and the patterns of launches. A
 launch with a stored pattern needs neither the kernel's code nor a run of it. The name of an entry
 contains the texts of the module, so an entry is never out of date. Launches with pins or findings
-are not stored, because these concern a single launch.
+are not stored, because these concern a single launch; that a launch is coarse is part of its
+pattern.
 
 `PatternCodec` converts a pattern to lists, numbers and texts, and back. Buffers are numbered in the
 order of the pattern; positions are stored as offsets in the texts of the module's variants. The
@@ -213,12 +214,15 @@ class PatternCodec:
             [need.kind.value, str(need.reason), self._place(need.span)] for need in report.needs
         ]
         contents = [pattern.contents.looked_up, pattern.contents.asked]
-        return [accesses, [self._region(region) for region, _ in regions], needs, contents]
+        known = [self._region(region) for region, _ in regions]
+        return [accesses, known, needs, contents, report.is_coarse]
 
     def decode(self, value: object, step: ir.LaunchId, name: str, buffers: Buffers) -> Pattern:
         """The pattern of a launch that gets these buffers."""
         try:
-            accesses, regions, needs, contents = _list(value)
+            accesses, regions, needs, contents, is_coarse = _list(value)
+            if type(is_coarse) is not bool:
+                raise TypeError
             looked_up, asked = _list(contents)
             known = [self._read_region(region) for region in _list(regions)]
             report = StepAccesses(
@@ -229,6 +233,7 @@ class PatternCodec:
                     Need(NeedKind(kind), Wording(_text(reason)), self._span(place))
                     for kind, reason, place in map(_list, _list(needs))
                 ),
+                is_coarse=is_coarse,
             )
             used = PatternContents(_places(looked_up, buffers), _places(asked, buffers))
         except (TypeError, IndexError, KeyError) as wrong:

@@ -59,7 +59,8 @@ _FEW_PIECES = 64
 class StepAccesses:
     """One step: its accesses, the reasons if it is pinned, and its findings.
 
-    Steps of the same `pattern` differ only in the buffers that they touch.
+    Steps of the same `pattern` differ only in the buffers that they touch. `is_coarse`: too many
+    threads or rounds differ to follow each, so the accesses are wider than what happens.
     """
 
     id: ir.LaunchId
@@ -68,6 +69,7 @@ class StepAccesses:
     pins: tuple[Pin, ...] = ()
     needs: tuple[Need, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+    is_coarse: bool = False
     pattern: int | None = None
 
 
@@ -135,8 +137,6 @@ class LaunchReport:
             if known:
                 span = self._span(index)
                 self.diagnostics.append(findings.null_access(self.name, span, self.launch.span))
-        if self.footprint.is_coarse:
-            self.diagnostics.append(findings.over_budget(self.name, self.launch.span))
         accesses = tuple(dict.fromkeys(self.accesses))
         self.diagnostics.extend(findings.written_weights(self.program, self.name, accesses))
         return StepAccesses(
@@ -146,6 +146,7 @@ class LaunchReport:
             pins=pins,
             needs=launch_needs(self.code, self.launch),
             diagnostics=tuple(self.diagnostics),
+            is_coarse=self.footprint.is_coarse,
         )
 
     def _may_write_anywhere(self) -> bool:
@@ -298,7 +299,8 @@ def combine_variants(program: ir.Program, reports: list[StepAccesses]) -> StepAc
     pins = tuple(dict.fromkeys(pin for report in reports for pin in report.pins))
     needs = tuple(dict.fromkeys(need for report in reports for need in report.needs))
     diagnostics = tuple(dict.fromkeys(d for report in reports for d in report.diagnostics))
-    first = replace(first, pins=pins, needs=needs, diagnostics=diagnostics)
+    coarse = any(report.is_coarse for report in reports)
+    first = replace(first, pins=pins, needs=needs, diagnostics=diagnostics, is_coarse=coarse)
     if all(_equal_totals(sums[0], other) for other in sums[1:]):
         return first
     loose = [

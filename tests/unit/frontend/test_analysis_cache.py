@@ -20,6 +20,7 @@ from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.footprint import footprint
 from tessera.passes.kernel_facts import kernel_code
 from tests.unit.passes.test_analysis_scale import trace
+from tests.unit.passes.test_findings import WALK, program
 
 ROOT = Path(__file__).resolve().parents[3]
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
@@ -118,16 +119,16 @@ def _wrong_patterns() -> list[object]:
         7,
         [],
         [[], [], [], [[], []], 9],
-        [[good_access], [], [], [[], []]],
-        [[[99, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
-        [[[True, *good_access[1:]]], [["interval", 0, 4]], [], [[], []]],
-        [[[0, "steal", *good_access[2:]]], [["interval", 0, 4]], [], [[], []]],
-        [[good_access], [["interval", -4, 4]], [], [[], []]],
-        [[good_access], [["interval", 0.5, 4]], [], [[], []]],
-        [[good_access], [["affine", [[0, 4, [[4]]]]]], [], [[], []]],
-        [[[*good_access[:6], [0, 5, 10**9]]], [["interval", 0, 4]], [], [[], []]],
-        [[good_access], [["interval", 0, 4]], [["fly", "", None]], [[], []]],
-        [[good_access], [["interval", 0, 4]], [], [[77], []]],
+        [[good_access], [], [], [[], []], False],
+        [[[99, *good_access[1:]]], [["interval", 0, 4]], [], [[], []], False],
+        [[[True, *good_access[1:]]], [["interval", 0, 4]], [], [[], []], False],
+        [[[0, "steal", *good_access[2:]]], [["interval", 0, 4]], [], [[], []], False],
+        [[good_access], [["interval", -4, 4]], [], [[], []], False],
+        [[good_access], [["interval", 0.5, 4]], [], [[], []], False],
+        [[good_access], [["affine", [[0, 4, [[4]]]]]], [], [[], []], False],
+        [[[*good_access[:6], [0, 5, 10**9]]], [["interval", 0, 4]], [], [[], []], False],
+        [[good_access], [["interval", 0, 4]], [["fly", "", None]], [[], []], False],
+        [[good_access], [["interval", 0, 4]], [], [[77], []], False],
     ]
 
 
@@ -200,6 +201,27 @@ def test_findings_are_not_lost_to_the_cache(folder: Path) -> None:
     for _ in range(2):
         (step,) = AccessRegions.remembering(read_program(source)[0], store).steps
         assert [d.code for d in step.diagnostics] == ["TSR2004", "TSR2004"]
+
+
+def test_a_launch_that_is_too_long_is_widened_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal launches share the result, it is kept, and each of them is told of."""
+    for name in ("EXACT_BUDGET", "COARSE_BUDGET"):
+        monkeypatch.setattr(footprint, name, 100_000)
+    runs = []
+    find = footprint.find_footprint
+    monkeypatch.setattr(
+        footprint, "find_footprint", lambda *given: runs.append(given) or find(*given, 100_000)
+    )
+    line = "launch m.walk grid=1,1,1 block=1,1,1 args=[{}, u32:4000000000]\n"
+    wanted = program(line.format("y") + line.format("t"), WALK)
+    for count in (1, 0):
+        steps = AccessRegions.remembering(wanted, AnalysisCache(folder)).steps
+        assert [[d.code for d in step.diagnostics] for step in steps] == [["TSR2006"]] * 2
+        assert [access.certainty.value for step in steps for access in step.accesses] == ["may"] * 2
+        assert len(runs) == count
+        runs.clear()
 
 
 def _past_its_buffer() -> list[str]:

@@ -19,7 +19,8 @@ pytest.importorskip("triton", reason="needs Triton")
 
 from tessera.settings import with_environment
 from tests.helpers.quantized_folders import by_columns, float8, packed, write_folder
-from tests.unit.frontend.test_capture_mixed import LATENT, SERVED, answered, model_of
+from tests.helpers.small_models import generated, in_mixed_steps, model_of
+from tests.unit.frontend.test_capture_mixed import LATENT, SERVED
 
 
 def compressed(form: str, **weights: Any) -> dict[str, Any]:
@@ -144,22 +145,6 @@ def step_of(folder: Path) -> Any:
     return mixed_step(model, MixedSize(tokens=8, rows=3, context=32, block=4, blocks=25))[0]
 
 
-def generated(model: Any, prompts: list[list[int]]) -> list[list[int]]:
-    answers = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        made = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=9,
-            eos_token_id=None,
-        )
-        answers.append(made[0, len(prompt) :].tolist())
-    assert len({token for answer in answers for token in answer}) > 2
-    return answers
-
-
 def drawn(draw: random.Random) -> list[list[int]]:
     return [[draw.randrange(3, 64) for _ in range(length)] for length in (3, 13, 1)]
 
@@ -170,7 +155,7 @@ def test_tokens_equal_those_of_the_weights_that_are_meant(case: str, tmp_path: P
     draw = random.Random(3)
     prompts = drawn(draw)
     model = transformers.AutoModelForCausalLM.from_pretrained(wide).eval()
-    assert answered(step_of(narrow), prompts, 9, draw) == generated(model, prompts)
+    assert in_mixed_steps(step_of(narrow), prompts, 9, draw) == generated(model, prompts, 9)
 
 
 # What the library widens on the host: no blocks that are cut, no packed zeros.
@@ -197,7 +182,7 @@ def test_tokens_equal_those_of_the_model_that_the_library_widens(
     draw = random.Random(3)
     prompts = drawn(draw)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(narrow, **more).eval()
-    assert answered(step_of(narrow), prompts, 9, draw) == generated(theirs, prompts)
+    assert in_mixed_steps(step_of(narrow), prompts, 9, draw) == generated(theirs, prompts, 9)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

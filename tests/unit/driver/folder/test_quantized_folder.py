@@ -15,7 +15,8 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 import tessera
 from tessera.driver.folder.model_folder import FolderOptions
-from tests.unit.frontend.test_capture_quantized import drawn, generated, saved
+from tests.helpers.small_models import generated
+from tests.unit.frontend.test_capture_quantized import drawn, saved
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -38,7 +39,7 @@ def test_a_quantized_folder_gives_the_tokens_of_its_wide_model(
     exact = transformers.AutoModelForCausalLM.from_pretrained(wide, dtype=torch.float32).eval()
     with tessera.Engine(made.plan, weights=made.weights, backend="cpu") as engine:
         answers = engine.generate(prompts, max_tokens=9)
-    for prompt, given, wanted in zip(prompts, answers, generated(model, prompts), strict=True):
+    for prompt, given, wanted in zip(prompts, answers, generated(model, prompts, 9), strict=True):
         assert_alike(prompt, list(given), wanted, model, exact)
 
 
