@@ -60,7 +60,7 @@ class Requests:
         kind = draw.choice(list(KINDS))
         said = " ".join(draw.choice(WORDS) for _ in range(draw.randint(1, 8)))
         try:
-            end = self._judged(f"{kind}: {said}", KINDS[kind](self.client, said, number))
+            end = self._judged(f"{kind} {number % 400}", KINDS[kind](self.client, said, number))
         except Exception as problem:
             end = "error"
             with self._lock:
