@@ -1,6 +1,6 @@
 """Launches of compiled kernels on the CPU backend, held against their regions.
 
-    python -m tests.compiled.check_launches FOLDER ROWS.jsonl
+    python -m tests.compiled.check_launches FOLDER ROWS.jsonl COUNTS.json
 
 FOLDER has what `launch_files` wrote. Per launch: the log of a run is inside the regions and every
 certain write is in it, for two contents; and no byte outside the regions matters or changes
@@ -139,16 +139,31 @@ def normalised(text: str) -> str:
     return hashlib.sha256(" ".join(text.split()).encode()).hexdigest()[:16]
 
 
+def counts(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How it stands, by compiler and target."""
+    ran = [row for row in rows if "wrong" in row]
+    made = Counter(row["name"].split(".")[0] for row in read_rows(folder))
+    return {
+        "launches": made.total(),
+        "by_compiler_and_target": dict(sorted(made.items())),
+        "ran": len(ran),
+        "kernels": len({row["form"] for row in ran}),
+        "pinned": sum(row["pinned"] for row in ran),
+        "wrong": {row["name"]: row["wrong"] for row in ran if row["wrong"]},
+        "bytes_that_may_be_written": sum(row["may"] for row in ran),
+        "of_these_surely": sum(row["must"] for row in ran),
+        "not_run": Counter(
+            re.findall(r"TSR\d+", row["not_run"])[0] for row in rows if "not_run" in row
+        ),
+    }
+
+
 def main() -> None:
-    """Tries what has no row yet, and says how it stands."""
-    folder, out = Path(sys.argv[1]), Path(sys.argv[2])
-    done = (
-        {json.loads(line)["name"] for line in out.read_text().splitlines()}
-        if out.exists()
-        else set()
-    )
-    counts = Counter[str]()
-    for number, row in enumerate(read_rows(folder)):
+    """Tries what has no row yet, and counts."""
+    folder, out, summary = map(Path, sys.argv[1:])
+    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    done = {row["name"] for row in rows}
+    for row in read_rows(folder):
         if row["name"] in done:
             continue
         begun = time.monotonic()
@@ -156,18 +171,15 @@ def main() -> None:
         result = {"name": row["name"], "kernel": row["kernel"], "form": normalised(text)}
         try:
             result |= problems(*prepared(case_of(folder, row)))
-            counts["wrong" if result["wrong"] else "right"] += 1
         except TesseraError as error:
             result["not_run"] = str(error)[:300]
-            counts["not run"] += 1
         result["seconds"] = round(time.monotonic() - begun, 2)
+        rows.append(result)
         with out.open("a") as file:
             file.write(json.dumps(result) + "\n")
-        if result.get("wrong"):
-            print(result["name"], result["wrong"], flush=True)
-        if number % 100 == 0:
-            print(number, dict(counts), flush=True)
-    print(dict(counts), flush=True)
+        if result.get("wrong") or len(rows) % 100 == 0:
+            print(len(rows), result["name"], result.get("wrong"), flush=True)
+    summary.write_text(json.dumps(counts(folder, rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,8 @@ class Launches:
             else:
                 stem = f"{self.name}.{hashlib.sha256(repr(key).encode()).hexdigest()[:12]}.ptx"
                 (self.folder / stem).write_text(text)
-                extra = len(re.findall(r"\.param \.", text.split(")", 1)[0]))
+                entry = text.partition(".entry")[2].partition(")")[0]
+                extra = len(re.findall(r"\.param \.", entry))
                 self.modules[key] = facts | {"ptx": stem, "parameters": extra}
         return self.modules[key]
 

@@ -50,16 +50,40 @@ def test_the_lesser_of_a_distance_and_nothing(form: str) -> None:
         checked(trace(BUFFERS, kernel("k", 3, body), [launch]))
 
 
-def test_a_distance_that_local_memory_held_somewhere() -> None:
-    """Data says where it was put, so that no word of local memory is known."""
-    body = f"""
-  {{ .local .align 8 .b8 own[16];
+# How a word is kept, and how it becomes a distance of 64 bits again.
+KEPT = {
+    "local": "st.local.u32 [%d2], %r1; ld.local.u32 %r2, [%d2];",
+    "local, 64 bits": "st.local.u64 [%d2], %d5; ld.local.u32 %r2, [%d2];",
+    "global": "st.global.u32 [%p2+64], %r1; ld.global.u32 %r2, [%p2+64];",
+    "shared": "st.shared.u32 [%r0], %r1; bar.warp.sync -1; ld.shared.u32 %r2, [%r0];",
+    "exchanged": "st.global.u32 [%p2+64], %r1; atom.global.exch.b32 %r2, [%p2+64], %r1;",
+}
+WIDENED = (
+    "cvt.u64.u32 %d1, %r2;",
+    "cvt.s64.s32 %d1, %r2;",
+    "mul.wide.u32 %d1, %r2, 1;",
+    "mul.wide.u32 %d1, %r2, 4; shr.u64 %d1, %d1, 2;",
+    "and.b32 %r2, %r2, 0xfffff; cvt.u64.u32 %d1, %r2;",
+    "min.u32 %r2, %r2, 0xfffff; cvt.u64.u32 %d1, %r2;",
+    "add.u32 %r2, %r2, 64; cvt.u64.u32 %d1, %r2;",
+    "mov.b64 %d1, {%r2, 0};",
+    "shr.u32 %r2, %r2, 2; mul.wide.u32 %d1, %r2, 4;",
+    "setp.eq.u32 %c1, %r0, 0; selp.b32 %r2, %r2, 0, %c1; cvt.u64.u32 %d1, %r2;",
+)
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_a_distance_in_32_bits_that_memory_held(kept: str) -> None:
+    """Nothing is known of the word, so that all draws of addresses would agree on it."""
+    for widened in WIDENED:
+        body = f"""
+  {{ .local .align 8 .b8 own[16]; .shared .align 4 .b8 both[16];
   mov.b64 %d2, own; ld.global.u32 %r0, [%p2]; and.b32 %r0, %r0, 8; cvt.u64.u32 %d4, %r0;
-  add.s64 %d2, %d2, %d4; sub.s64 %d5, %p1, %p0; st.local.u64 [%d2], %d5;
-  ld.local.u64 %d1, [%d2]; add.s64 %d1, %p0, %d1; {STORE} }}
+  add.s64 %d2, %d2, %d4; sub.s64 %d5, %p1, %p0; cvt.u32.u64 %r1, %d5; {KEPT[kept]}
+  {widened} add.s64 %d1, %p0, %d1; {STORE} }}
 """
-    launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
-    checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
+        launch = "//! launch m.k grid=1,1,1 block=1,1,1 args=[b0, b1, b2]"
+        checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
 
 
 def test_more_pieces_than_a_region_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,10 +109,20 @@ def _results(
     unplaced = unplaced_result(runner, step, values)
     if unplaced is not None:
         return (unplaced,)
-    (result,) = evaluate(step, values)
     bits = runner.bits(step.targets[0])
     kind = result_kind(step.instruction.opcode, values, bits)
+    if kind == HARD and any(map(_is_lost, values)):
+        return (_hidden(runner, step),)
+    (result,) = evaluate(step, values)
     return (settled(runner, lanes.of_kind(result, kind), bits),)
+
+
+def _is_lost(value: Lanes) -> bool:
+    """Whether nothing is known of what was computed from addresses: in 32 bits, too, it may be a
+    distance, and is so in every draw of addresses."""
+    if value.kind != HARD or value.span is None:
+        return False
+    return bool(((value.low() == 0) & (value.span > 0)).any())
 
 
 def settled(runner: SliceState, value: Lanes, bits: int) -> Lanes:
