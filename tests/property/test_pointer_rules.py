@@ -13,6 +13,7 @@ import pytest
 
 from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.trace.read_trace import parse_trace
+from tessera.ir.graph.region import Affine
 from tessera.passes.dependences import launch_report
 from tests.helpers.pointer_cases import analysed, checked, kernel, trace
 from tests.property.test_grid_pieces import in_pieces
@@ -91,8 +92,10 @@ def test_more_pieces_than_a_region_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_report, "MOST_PIECES", 4)
     body = f"mul.lo.u32 %r0, %t, %t; mul.wide.u32 %d0, %r0, 8; add.s64 %d1, %p0, %d0; {STORE}"
     launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
-    (found,) = checked(trace(BUFFERS, kernel("k", 3, body), [launch]))
-    assert not found.pins
+    text = trace(BUFFERS, kernel("k", 3, body), [launch])
+    checked(text)
+    (step,) = analysed(text)
+    assert {type(access.region) for access in step.accesses} == {Affine}
 
 
 @pytest.mark.parametrize("lane", ["%r9", "3"])
