@@ -98,8 +98,8 @@ Steps of models that no constant was fitted to, on an H200, predicted without a 
 
 - The fp8 step reads its cache up to a length that lies in memory, and the model left that loop at once. It takes such a loop to read all bytes that the launch may touch, which gives 55 us for attention that takes 52; the table has the prediction as it was made.
 - In DeepSeek-V2-Lite, the products of experts take 2.76 ms and were predicted at 2.35, and sorting the rows takes 0.20 ms instead of 0.04.
-- The 542 operators of Mamba2 were captured one by one. Products that are broadcast over six dimensions take 124 ms there and were predicted at 34: the model does not count how PyTorch finds the places of such elements.
-- From a profile, steps with large products that repeat for seconds are up to 10% slower than profiled, as the clock falls. A mixture of experts needs the weights of a checkpoint (`tessc profile --weights`): with weights from a seed all tokens of GLM-4.5-Air chose nearly the same experts, and it was predicted at {glm:.2f} of its time.
+- The 542 operators of Mamba2 were captured one by one. Products that are broadcast over six dimensions take 124 ms there and were predicted at 34: the model did not count how PyTorch finds the places of such elements, and that their threads ask for each of them. It counts both now, with no constant fitted to such calls, and says {mamba2:.0f} ms for the whole step; the bar of such calls is twice as wide.
+- From a profile, steps with large products that repeat for seconds are up to 10% slower than profiled, as the clock falls. A mixture of experts needs the weights of a checkpoint (`tessc profile --weights`). GLM-4.5-Air was predicted at {glm:.2f} of its time with weights from a seed: its router adds a bias to each expert, and biases from a seed are as large as the scores, so that 32 tokens reach about {causes[glm_experts_from_seed]:.0f} of 128 experts, where {causes[glm_experts_uniform]:.0f} are expected. Profiles state now that weights were from a seed, and experts below the time of the bytes that they are expected to read have the time of the model instead; that profile was not measured again.
 
 ## From steps to plans
 
@@ -159,6 +159,8 @@ def page() -> str:
         steps=len(unseen["rows"]),
         held=sum(row["bar_holds"] for row in unseen["rows"].values()),
         unseen_rows="\n".join(_unseen(unseen["rows"])),
+        causes=profiled["causes"],
+        mamba2=profiled["causes"]["mamba2"]["predicted_ns"] / 1e6,
         glm=profiled["rows"]["glm-4.5-air decode"]["profiled_ratio"],
         sim=files["simulated_h200"]["searched"],
         again=again["searched"],

@@ -3,6 +3,7 @@
     python -m benchmarks.prediction.profiled_steps predict --work FOLDER
     python -m benchmarks.prediction.profiled_steps measure --work FOLDER -o FILE    # on a GPU
     python -m benchmarks.prediction.profiled_steps compare --work FOLDER
+    python -m benchmarks.prediction.profiled_steps explain --work FOLDER
 
 `predict` has the planner say again, without a profile, how long each trace takes on an H200.
 `measure` profiles each trace, as `tessc profile` does: weights and caches are from a seed, tokens
@@ -11,6 +12,10 @@ are random, and a decode step is at the end of its cache. It also measures the w
 each step from its profile (`profiled_ns`), beside the time of the CUDA graph that PyTorch captured
 (`graph_ns`, of `unseen_steps.json`, from another day and another process). The profile scales the
 times of steps to those of the whole trace, so `graph_ns` is what `profiled_ns` is compared with.
+
+`explain`: how many experts the tokens of GLM-4.5-Air reach with weights and biases from a seed
+(uniform in [-1, 1), states of unit size), beside what uniform choices reach; and what the model
+says of Mamba2 now, which `unseen_steps.json` has as it was said before the measurement.
 """
 
 from __future__ import annotations
@@ -36,6 +41,7 @@ from benchmarks.prediction.unseen_steps import ROUTES, STEPS, file_of, said
 from tessera.driver.load import load
 from tessera.driver.profile.trace_timer import ProfileOptions, open_contexts
 from tessera.ir.program.program import Program
+from tessera.planning.prices.expert_routing import UNIFORM, expected_experts
 
 if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver
@@ -127,12 +133,38 @@ def compare(work: Path) -> None:
     write(document, RESULT)
 
 
+def reached(tokens: int, chosen: int, experts: int, hidden: int) -> float:
+    """The mean number of experts that tokens reach if the router's weights are from a seed."""
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(20):
+        states = random.standard_normal((tokens, hidden))
+        logits = states @ random.uniform(-1, 1, (hidden, experts))
+        scores = 1 / (1 + np.exp(-logits)) + random.uniform(-1, 1, experts)
+        found.append(len(np.unique(np.argsort(-scores, axis=1)[:, :chosen])))
+    return float(np.mean(found))
+
+
+def explain(work: Path) -> None:
+    """Causes of the two greatest misses."""
+    unpack(work)
+    document = json.loads(RESULT.read_text())
+    document["causes"] = {
+        "glm_experts_from_seed": round(reached(32, 8, 128, 4096), 1),
+        "glm_experts_uniform": round(expected_experts(32, 8, 128, UNIFORM), 1),
+        "mamba2": said(file_of(work, "mamba2 prompt", ".ptx.xz")),
+    }
+    print(document["causes"])
+    write(document, RESULT)
+
+
 def main() -> None:
     parser = parser_of(__doc__, seconds=600.0, jobs=len(STEPS))
-    parser.add_argument("stage", choices=("predict", "measure", "compare"))
+    parser.add_argument("stage", choices=("predict", "measure", "compare", "explain"))
     options = parser.parse_args()
     if options.stage != "measure":
-        {"predict": predict, "compare": compare}[options.stage](options.work)
+        stages = {"predict": predict, "compare": compare, "explain": explain}
+        stages[options.stage](options.work)
         return
     names = STEPS if options.one else unpack(options.work)
     run_cases(

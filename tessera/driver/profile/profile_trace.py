@@ -105,6 +105,7 @@ def profile(
         "schema": SCHEMA,
         "program": program_digest(program),
         "machine": machine,
+        "seeded": timer.is_seeded(),
         **{key: [row for device in measured for row in device[key]] for key in _LISTS},
     }
 

@@ -24,7 +24,7 @@ from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.options import WrongOption
 from tessera.ir.plan.machine import Gpu
 from tessera.ir.program.program import Launch, Program, Role, Work
-from tessera.ir.program.seeded import LazyContents
+from tessera.ir.program.seeded import LazyContents, Seeded
 from tessera.passes.dependences.dependences import Dependences
 from tessera.planning.lower.lower_plan import lower_replica
 from tessera.planning.prices.estimate_costs import variant_on, variants_on
@@ -81,6 +81,12 @@ class TraceTimer:
     known: dict[tuple[str, int, int], float | None] = field(default_factory=dict)
     # By GPU and SMs: the fastest variant of every step there.
     fastest: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+
+    def is_seeded(self) -> bool:
+        """Whether some weights are random numbers."""
+        weights = (buffer for buffer in self.program.buffers if buffer.role is Role.WEIGHT)
+        sources = (self.given.source(buffer.name) for buffer in weights)
+        return any(isinstance(source, Seeded) and not source.is_zero for source in sources)
 
     def arches(self, gpu: Gpu, sms: int) -> tuple[str, ...]:
         """The variant of every step on `sms` SMs of a GPU: the fastest, or that for the nearest

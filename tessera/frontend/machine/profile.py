@@ -13,7 +13,8 @@ writes them. `host_call_ns` of `machine` is the time of a host call that submits
 `{"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3200.0}`. `wholes` are times of
 the whole trace by device; `together_ns` of a row is the time of a request under sustained load,
 with two or more requests under way on the device and on the rest of its GPU:
-`{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`.
+`{"gpu": "h200", "sms": 84, "ns": 3.1e6, "together_ns": 3.5e6}`. `seeded` is true if weights were
+from a seed.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class _ProfileFile(Struct, forbid_unknown_fields=True):
     machine: _ProfileMachine = _ProfileMachine()
     wholes: list[_Whole] = []
     transfers: list[_ProfileCopy] = []
+    seeded: bool = False
 
 
 def parse_profile(text: str, name: str = "<profile>") -> Profile:
@@ -98,7 +100,9 @@ def parse_profile(text: str, name: str = "<profile>") -> Profile:
         lambda why, hint: bad_profile(f"`{name}` is no profile: {why}", hint),
         (_ProfileFile, _ProfileRow, _ProfileCopy),
     )
-    rows = tuple(_measured(row, f"row {n} of `{name}`") for n, row in enumerate(file.rows))
+    rows = tuple(
+        _measured(row, f"row {n} of `{name}`", file.seeded) for n, row in enumerate(file.rows)
+    )
     _check_once(rows, name)
     return Profile(
         file.program,
@@ -119,7 +123,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return members
 
 
-def _measured(row: _ProfileRow, where: str) -> Measured:
+def _measured(row: _ProfileRow, where: str, seeded: bool) -> Measured:
     gpu = _gpu(row.gpu, where)
     return Measured(
         step=row.step,
@@ -131,6 +135,7 @@ def _measured(row: _ProfileRow, where: str) -> Measured:
         beside_compute_ns=row.beside_compute_ns or None,
         beside_memory_ns=row.beside_memory_ns or None,
         variant=row.variant,
+        seeded=seeded,
     )
 
 

@@ -119,13 +119,15 @@ class LaunchWork:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepNeeds:
     """What a step cannot do without: bytes of weights and states (`cold`), other bytes (`warm`),
-    operations by unit. `kept` is the bytes of all weights and states of the program.
+    operations by unit. `kept` is the bytes of all weights and states of the program. `routed`: the
+    bytes are those of the experts that are expected to be read.
     """
 
     cold: float = 0.0
     warm: float = 0.0
     operations: tuple[tuple[str, float], ...] = ()
     kept: float = 0.0
+    routed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,8 @@ class Costs:
 class Measured:
     """The time of one step on `sms` SMs of a kind of GPU, alone and with the other SMs busy.
 
-    `variant` is the architecture of the code that ran; empty if unknown.
+    `variant` is the architecture of the code that ran; empty if unknown. `seeded`: its weights were
+    from a seed.
     """
 
     step: int
@@ -174,6 +177,7 @@ class Measured:
     beside_compute_ns: float | None = None
     beside_memory_ns: float | None = None
     variant: str = ""
+    seeded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

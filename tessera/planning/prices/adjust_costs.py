@@ -1,7 +1,9 @@
 """Adjustment of costs by the user: measurements, and steps pinned to or barred from a GPU.
 
 In: `Costs` and a `Machine`. Out: `Costs`. A measurement overrides a model, and a later profile an
-earlier one. A measurement does not lift a bar: missing code cannot run. If several variants of a
+earlier one. A measurement does not lift a bar: missing code cannot run. Nor does it count for
+experts if its weights were from a seed and it is below the time of the bytes that they are expected
+to read: biases from a seed send all tokens to a few of them. If several variants of a
 step's code were measured on a device, the fastest one counts. On a slice that shares its card with
 others, the time beside a busy neighbour counts if it was measured: halfway between a neighbour that
 computes and one that moves memory, until the work of the neighbours is known. Patterns name steps:
@@ -32,6 +34,7 @@ from tessera.ir.plan.costs import (
     StepCosts,
 )
 from tessera.ir.plan.machine import Device, Link, Machine
+from tessera.planning.prices.floors import floor_ns
 from tessera.wording import Wording
 
 LOADED_HOST = 1.3
@@ -71,6 +74,10 @@ def with_measured_host(machine: Machine, profiles: Iterable[Profile]) -> Machine
     return replace(machine, host_call_ns=LOADED_HOST * call_ns, host_byte_ns=LOADED_HOST * byte_ns)
 
 
+_TOO_FEW = (
+    "the profile has {:.3g} us, with weights from a seed, by which tokens chose fewer experts than"
+    " expected: the bytes of those take {:.3g} us"
+)
 MOST_NS = 3.6e12  # the limit of a time in a profile
 
 
@@ -89,7 +96,12 @@ def merge_profiles(costs: Costs, machine: Machine, profiles: Iterable[Profile]) 
             return cost
         is_slice = len(machine.slices_of(device.card)) > 1
         times = (_duration(row, is_slice=is_slice) for row in known[key])
-        return min(times, key=lambda duration: duration.ns)
+        fastest = min(times, key=lambda duration: duration.ns)
+        if known[key][0].seeded and step.needs is not None and step.needs.routed:
+            least = floor_ns(step.needs, machine.gpu_of(device), device.sms)
+            if fastest.ns < least:
+                return replace(cost, origin=_TOO_FEW.format(fastest.ns / 1e3, least / 1e3))
+        return fastest
 
     return Costs(
         tuple(

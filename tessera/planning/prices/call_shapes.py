@@ -6,6 +6,7 @@ In: a step that is not a launch. Out: a `CallShape`, and whether the shape is ce
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from math import gcd, prod
 
 from tessera.ir.operators.fused import page_tokens
@@ -72,7 +73,38 @@ def call_shape_of(work: Work, touched: float) -> tuple[CallShape, bool]:
     if kind is not None and elements:
         operand = results[0]
         return RowCall(kind, *_rows(bound, operand), operand.dtype.bytes), True
-    return Plain(elements, known.operations, float(made + sum(read))), True
+    call = Plain(elements, known.operations, float(made + sum(read)))
+    dims = joined_dims(work) if work.operator.startswith("aten::") else 1
+    if dims > 1:
+        asked = elements * sum(operand.dtype.bytes for operand in (*work.reads, *work.writes))
+        operands = len(work.reads) + len(work.writes)
+        call = replace(call, dims=dims, operands=operands, asked=asked)
+    return call, True
+
+
+def joined_dims(call: LibraryCall) -> int:
+    """The dimensions of an elementwise call, with those joined that lie together in all operands.
+
+    1 for a call whose operands do not spread over its result.
+    """
+    shape = call.writes[0].shape
+    strides = []
+    for operand in (*call.writes, *call.reads):
+        sizes = (1,) * (len(shape) - len(operand.shape)) + operand.shape
+        if len(sizes) > len(shape) or any(
+            a not in (1, b) for a, b in zip(sizes, shape, strict=True)
+        ):
+            return 1
+        own = (0,) * (len(shape) - len(operand.shape)) + operand.element_strides()
+        strides.append(
+            [0 if size == 1 else stride for size, stride in zip(sizes, own, strict=True)]
+        )
+    axes = [axis for axis, size in enumerate(shape) if size > 1]
+    axes.sort(key=lambda axis: [own[axis] for own in strides], reverse=True)
+    return 1 + sum(
+        any(own[outer] != own[inner] * shape[inner] for own in strides)
+        for outer, inner in pairwise(axes)
+    )
 
 
 Operations = tuple[tuple[str, float], ...]

@@ -209,9 +209,11 @@ class _Estimator:
                 limit = _gathered_bytes(work, shape) if isinstance(work, LibraryCall) else None
                 times.append(call_ns(shape, moved.traffic(gpu, self.persistent, limit), gpu, sms))
                 needs = moved.needs(self.persistent, limit, operations_of(shape, work), sure)
+                needs = replace(needs, routed=isinstance(experts, Grouped))
             middle = sqrt(min(times) * max(times))
             bar = model_bar(call, needs.cold + needs.warm, middle, gpu) if sure else None
-            return _Guess(times, sure, needs, bar=bar)
+            spread = isinstance(call, Plain) and call.dims > 1  # counted, but never measured
+            return _Guess(times, sure and not spread, needs, bar=bar)
         variant = best_variant(self.program, work, gpu.arch, sms, gpu.sms)
         if variant is None:
             archs = ", ".join(other.arch for other in self.program.modules[work.module].variants)
@@ -225,10 +227,11 @@ class _Estimator:
             unknown = Plain(touched / 4, touched, touched)
             traffic = moved.traffic(gpu, self.persistent, None)
             return _Guess([call_ns(unknown, traffic, gpu, sms)], False, StepNeeds())
-        works = [counted]
+        works, is_routed = [counted], False
         if not counted.sure:
             product = routed_product(self.program, launch, node, counted.shared_bytes)
             if product is not None:
+                is_routed = True
                 laws = possible_routings(self.program.routing, product[0].experts)
                 works = [visiting_work(*product, routing) for routing in laws]
         times, needs = [], StepNeeds()
@@ -239,6 +242,7 @@ class _Estimator:
             times.append(launch_ns(done, read.traffic(gpu, self.persistent, limit), gpu, sms))
             units = tuple((u, n) for u, n in done.units if u != "special" and len(works) == 1)
             needs = read.needs(self.persistent, limit, units, done.sure)
+            needs = replace(needs, routed=is_routed)
         return _Guess(times, works[0].sure, needs, works[0])
 
 

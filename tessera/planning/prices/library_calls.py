@@ -126,11 +126,18 @@ class RowCall:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """An elementwise operation."""
+    """An elementwise operation.
+
+    If elements that meet do not lie alike in all operands, threads find the place of each in each
+    of `operands` operands along `dims` dimensions, and ask for `asked` bytes.
+    """
 
     elements: float
     operations: float
     bytes: float
+    dims: int = 1
+    operands: int = 0
+    asked: float = 0.0
 
 
 CallShape = Product | Attention | Grouped | Experts | RowCall | Plain

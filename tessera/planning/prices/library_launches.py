@@ -36,6 +36,7 @@ _QUERIES, _KEYS = 128, 128
 _FEW_QUERIES = 64
 _KEY_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _FEW_ROWS = 16
+_DIVIDED = 5  # instructions of a division by a product, as PyTorch finds the place in a dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,13 @@ def launches(shape: CallShape, habits: Habits = USUAL) -> Iterator[LaunchWork]:
             ctas = max(1, ceil(shape.elements / 1024))
             each = 30.0 + habits.plain_instructions * shape.operations / (ctas * 128)
             units = (("fp32", shape.operations),)
-            yield launch_work(ctas, 128, each, shape.bytes, units=units)
+            if shape.dims > 1:
+                places = shape.dims * (_DIVIDED + shape.operands)
+                each += places * shape.elements / (ctas * 128)
+                narrow = shape.elements * shape.operands
+                yield launch_work(ctas, 128, each, shape.asked, units=units, narrow=narrow)
+            else:
+                yield launch_work(ctas, 128, each, shape.bytes, units=units)
 
 
 @lru_cache(maxsize=1 << 10)

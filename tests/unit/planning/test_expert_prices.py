@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from math import ceil, prod
@@ -9,13 +10,15 @@ from math import ceil, prod
 import pytest
 
 from tessera.frontend.machine.gpus import machine_of
+from tessera.frontend.machine.profile import parse_profile
 from tessera.frontend.trace.read_trace import parse_trace
-from tessera.ir.plan.costs import Duration, StepCosts
+from tessera.ir.plan.costs import Costs, CostSource, Duration, StepCosts
 from tessera.ir.program.data_type import DataType
 from tessera.ir.program.program import BufferId, LaunchId, LibraryCall, Operand, Pointer
 from tessera.ir.program.routing import Routing
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
+from tessera.planning.prices.adjust_costs import merge_profiles
 from tessera.planning.prices.call_shapes import call_shape_of
 from tessera.planning.prices.device_model import Traffic
 from tessera.planning.prices.estimate_costs import estimate_costs
@@ -140,6 +143,26 @@ def test_rows_between_the_products_count_as_bytes() -> None:
     weights, rows = 8 * 3 * 256 * 128, 1024 * (2 * 128 + 128 + 256)
     operands = 2 * (weights + 2 * 512 * 256)
     assert made.memory_bytes == pytest.approx(operands + 4 * rows, rel=0.02)
+
+
+@pytest.mark.parametrize(("seeded", "part"), [(False, 0.3), (True, 0.3), (True, 1.2)])
+def test_a_profile_by_a_seed_does_not_count_if_tokens_chose_too_few_experts(
+    seeded: bool, part: float
+) -> None:
+    machine = machine_of("h200")
+    step = step_of("h200", tokens=32, hidden=4096, inner=1408, chosen=8, experts=128)
+    (guess,) = step.on_device
+    assert isinstance(guess, Duration)
+    row = {"step": 0, "name": step.name, "gpu": "h200", "ns": part * guess.ns}
+    text = {"schema": "tessera-profile/1", "program": "any", "rows": [row], "seeded": seeded}
+    profile = parse_profile(json.dumps(text))
+    (found,) = merge_profiles(Costs((step,)), machine, [profile]).steps[0].on_device
+    assert isinstance(found, Duration)
+    if seeded and part < 1:
+        assert (found.ns, found.source) == (guess.ns, guess.source)
+        assert "fewer experts than expected" in found.origin
+    else:
+        assert (found.ns, found.source) == (row["ns"], CostSource.PROFILE)
 
 
 def test_a_step_bound_by_weights_goes_with_bandwidth() -> None:

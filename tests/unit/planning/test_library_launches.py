@@ -72,6 +72,23 @@ def test_what_calls_compute() -> None:
     assert shape("add.Tensor", [a, a], a) == Plain(8 * 4096, 8 * 4096, 3 * 2 * 8 * 4096)
 
 
+def test_threads_find_the_places_of_operands_that_do_not_lie_alike() -> None:
+    wide = operand(4, 256, 256, 80)
+    spread = shape("mul.Tensor", [operand(4, 256, 1, 80), operand(4, 1, 256, 80)], wide)
+    assert isinstance(spread, Plain)
+    assert (spread.dims, spread.operands) == (4, 3)
+    assert spread.asked == 3 * 2 * 4 * 256 * 256 * 80
+    assert ns(spread) > 2 * ns(replace(spread, dims=1))
+    turned = replace(wide, strides=(256 * 256 * 80, 80, 256 * 80, 1))
+    for alike in (wide, turned):
+        together = shape("mul.Tensor", [alike, alike], alike)
+        assert isinstance(together, Plain)
+        assert together.dims == 1
+    apart = shape("mul.Tensor", [turned, wide], wide)
+    assert isinstance(apart, Plain)
+    assert apart.dims == 4
+
+
 def test_what_engines_do_around_a_call_takes_time() -> None:
     """On every GPU, for random sizes: narrowing grows with what is narrowed, and with nothing else;
     of many short sequences none waits for a kernel that joins parts."""
