@@ -9,13 +9,13 @@ NAMES are opcodes; a dotted name stands for an opcode that starts with just thes
 longest name that an opcode starts with is the one whose forms count (`mul.wide` before `mul`).
 
 MODIFIERS are slots. `a/b` is one of these, `[a/b]` at most one, `(a/b)` one, but none in modules
-for sm_1x. Types fill their slots from left to right; other modifiers stand in any order, as in
-ptxas. `*` takes any further modifiers.
+for sm_1x; `{a b}` stands for all of its slots or none. Types fill their slots from left to right;
+other modifiers stand in any order, as in ptxas. `*` takes any further modifiers.
 
 `@name` stands for the choices of a group (`GROUPS`). A line that starts with blanks continues the
 one before it.
 
-OPERANDS describe the operands from left to right; operands beyond the words are not checked.
+OPERANDS describe the operands from left to right.
     TYPE      a register of that type, or a constant of it
     D S T     the same, of the first, second or last type of the opcode
     W         twice as wide as T (`mul.wide`)
@@ -26,10 +26,15 @@ OPERANDS describe the operands from left to right; operands beyond the words are
     C         a surface and the coordinates in it
     4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
     i         a constant
+    F*TYPE    a fragment: as many registers as the shape says (`operand_types.fragment_size`)
+    sink      `_` alone
     label     a label
+    .         as the word of the table says (`operand_types.USUAL`), like operands beyond the words
     _         anything
     -         no operand
-A `!` before the word asks for a register (or a list of them): constants are refused.
+`a/b` is one of two. Before a word, `!` asks for a register (or a list of them): constants are
+refused; `_` lets the sink `_` stand too, `%` parts of a register (`%r1.b0`). Behind it, `&` lets a
+pair with a predicate stand (`%r1|%p2`), and `&&` asks for one.
 
 NEEDS is the least PTX version and target: `7.0 sm_80`; `mod:7.8/sm_90` for a modifier or type of
 the form (`v4.f64:8.8` for two together). A target with a letter (`sm_90a`) needs one of the targets
@@ -46,6 +51,7 @@ from functools import cache
 from tessera.ir.opcodes.targets import Needs, read_needs
 from tessera.ir.ptx.types import is_type
 
+_DEPTHS = (8, 16, 32, 64, 256)
 GROUPS: dict[str, str] = {
     "integers": "u16/u32/u64/s16/s32/s64",
     "memory": "b8/b16/b32/b64/b128/u8/u16/u32/u64/s8/s16/s32/s64/f32/f64",
@@ -65,6 +71,32 @@ GROUPS: dict[str, str] = {
     "L2": "L2::evict_normal/L2::evict_first/L2::evict_last",
     "ahead": "L2::64B/L2::128B/L2::256B/L1::32B",
     "policy": "L2::evict_last/L2::evict_normal/L2::evict_first/L2::evict_unchanged",
+    "multicast": "multicast::cluster/multicast::cluster::16b/multicast::cluster::32b",
+    "report": "mbarrier::report::disabled/mbarrier::report::validity::per_16bytes::8"
+    "/mbarrier::report::validity::per_16bytes::80/mbarrier::report::validity::per_16bytes::8000"
+    "/mbarrier::report::validity::per_16bytes::80000000"
+    "/mbarrier::report::validity::per_element::ff",
+    "tensor": "1d/2d/3d/4d/5d",
+    "load": "tile/tile::gather4/im2col/im2col::w/im2col::w::128",
+    "moved": "override::global_address",
+    "resized": "override::global_dim/override::global_dim_stride",
+    "field": "global_address/rank/box_dim/global_dim/global_stride/element_stride/elemtype"
+    "/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode",
+    "reduced": "f16/bf16/f16x2/bf16x2/f32/f64/e4m3/e5m2/e4m3x2/e5m2x2/e4m3x4/e5m2x4",
+    "restricted": "sync_restrict::shared::cta/sync_restrict::shared::cluster"
+    "/sync_restrict::shared::cluster::read",
+    "ctas": "cta_group::1/cta_group::2",
+    "lanes": "16x64b/16x128b/16x256b/32x32b",
+    "many": "x1/x2/x4/x8/x16/x32/x64/x128",
+    "kinds": "kind::f16/kind::tf32/kind::f8f6f4/kind::i8/kind::ti16",
+    "collector": "collector::a::fill/collector::a::use/collector::a::lastuse/collector::a::discard",
+    "collectors": "/".join(
+        f"collector::b{buffer}::{use}"
+        for buffer in range(4)
+        for use in ("fill", "use", "lastuse", "discard")
+    ),
+    "ignored": "b8x16/b6x16_p32/b4x16_p64/b2",
+    **{f"n64k{k}": "/".join(f"m64n{n}k{k}" for n in range(8, 257, 8)) for k in _DEPTHS},
     "half": "m16n16k16/m8n32k16/m32n8k16",
     "tile": "global/shared/shared::cta",
     "surface": "1d/2d/3d/a1d/a2d",
@@ -78,6 +110,7 @@ GROUPS: dict[str, str] = {
 
 _GROUP = re.compile(r"@(\w+)")
 _SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")
+_BRACES = re.compile(r"\{([^}]*)\}")
 _WRITTEN = re.compile(r"const\[\]|[^\s/\[\]()]+")
 
 
@@ -134,7 +167,17 @@ def written_lines(table: str) -> Iterator[tuple[tuple[str, ...], str]]:
     for line in re.sub(r"\n +", " ", table).splitlines():
         content = line.partition("#")[0].strip()
         for name in content.partition("|")[0].split():
-            yield tuple(name.split(".")), content
+            for variant in _variants(content):
+                yield tuple(name.split(".")), variant
+
+
+def _variants(content: str) -> Iterator[str]:
+    """The line without the slots in braces, and with them."""
+    if (braces := _BRACES.search(content)) is None:
+        yield content
+        return
+    for inner in ("", braces[1]):
+        yield content[: braces.start()] + inner + content[braces.end() :]
 
 
 def written_modifiers(line: str) -> Iterator[str]:

@@ -270,6 +270,7 @@ def _describe(
     return Meaning(
         opcode=".".join(form.name),
         roles=tuple(spec.role for spec in layout),
+        words=tuple("" if spec.shape else spec.word for spec in layout),
         effects=effects,
         kind=_kind(form, modifiers, effects),
         flow=form.flow,

@@ -11,13 +11,22 @@ Source: PTX ISA 9.0, sections 6.4 (operands) and 9.4 (type information); measure
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 from tessera.ir.ptx.types import VECTOR_COUNTS, is_float, is_type, state_space, type_bits
 
+_WGMMA = re.compile(r"m64n(\d+)k\d+")
 _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, and for a predicate
 _GENERIC = frozenset({"global", "shared", "local"})
 _LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
+USUAL = {
+    **dict.fromkeys(("bar", "threads", "count", "stride", "desc"), "u32"),
+    **dict.fromkeys(("policy", "smem", "desc2"), "b64"),
+    **{"q": "pred", "p": "!pred", "i": "i", "srcsize": "u32/pred"},
+    **dict.fromkeys(("d", "x", "a", "b", "c", "e", "s", "mask", "n", "ctas"), "."),
+}
+"""The words of forms for operands that the form of an opcode leaves out, by the table's word."""
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -59,12 +68,8 @@ def constant_fits(constant: str, wanted: str) -> bool:
 
 def value_fits(operand: str, wanted: str, *, wider: bool, takes_special: bool) -> bool:
     """Whether an operand can stand where a value of a type is wanted."""
-    if operand in ("?", "_", "()"):
+    if operand in ("?", "()"):
         return True
-    first, _, second = operand.partition("|")
-    if second:
-        fits_second = second in ("pred", "_", "?", _UNTYPED)
-        return fits_second and value_fits(first, wanted, wider=wider, takes_special=takes_special)
     match operand[0]:
         case "#":
             return constant_fits(operand, wanted)
@@ -73,9 +78,26 @@ def value_fits(operand: str, wanted: str, *, wider: bool, takes_special: bool) -
         case "%":
             kind = operand.partition(":")[0][1:]
             return takes_special and register_fits(kind, wanted, wider)
-        case "{" | "[" | "=" | ":" | "(":
+        case "{" | "[" | "=" | ":" | "(" | "_":
             return False
-    return "." not in operand and register_fits(operand, wanted, wider)
+    if "|" in operand or "." in operand:
+        return False
+    return register_fits(operand, wanted, wider)
+
+
+def is_value(operand: str) -> bool:
+    """Whether an operand is a register, a constant or a vector, of any type."""
+    if operand[0] == "{":
+        return True
+    return operand[0] not in "[%=:(_" and "|" not in operand and "." not in operand
+
+
+def pair_fits(operand: str, *, is_needed: bool) -> str | None:
+    """The first half of a pair with a predicate, or an operand that is no pair; None if neither."""
+    first, bar, second = operand.partition("|")
+    if not bar:
+        return None if is_needed and operand != "?" else operand
+    return ("?" if first == "_" else first) if second in ("pred", "_", "?", _UNTYPED) else None
 
 
 def moved_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> bool:
@@ -115,10 +137,12 @@ def memory_value_fits(operand: str, wanted: str, modifiers: tuple[str, ...]) -> 
         elements = operand[1:-1].split(",")
         if len(elements) != (count or 1):
             return False
-        fits = all(value_fits(e, wanted, wider=True, takes_special=False) for e in elements)
+        fits = all(
+            e == "_" or value_fits(e, wanted, wider=True, takes_special=False) for e in elements
+        )
         return fits and _alike([e for e in elements if e[0] not in "?_#("])
     if count is not None:
-        return operand in ("?", "_") or operand.startswith(f"v{count}.")
+        return operand == "?" or operand.startswith(f"v{count}.")
     return value_fits(operand, wanted, wider=True, takes_special=False)
 
 
@@ -184,9 +208,18 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
         return len(elements) == count and all(
-            value_fits(e, wanted, wider=False, takes_special=False) for e in elements
+            e == "_" or value_fits(e, wanted, wider=False, takes_special=False) for e in elements
         )
-    return operand in ("?", "_") or operand.startswith(f"v{count}.")
+    return operand == "?" or operand.startswith(f"v{count}.")
+
+
+def fragment_size(modifiers: tuple[str, ...]) -> int:
+    """How many registers the fragment of a tcgen05 load or store or of a wgmma result has."""
+    shape = next(filter(None, map(_WGMMA.fullmatch, modifiers)), None)
+    if shape is not None:
+        return int(shape[1]) // (4 if modifiers[modifiers.index(shape[0]) + 1] == "f16" else 2)
+    count = next((int(m[1:]) for m in modifiers if m[0] == "x" and m[1:].isdigit()), 0)
+    return count * (4 if "16x256b" in modifiers else 2 if "16x128b" in modifiers else 1)
 
 
 def wide_type(type_name: str) -> str:

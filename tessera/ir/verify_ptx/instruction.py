@@ -9,17 +9,23 @@ on names; `form_fault` compares modifiers and types with the forms of the opcode
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
 from tessera.ir.opcodes import OPCODES, Meaning, OperandRole, arity, meaning_of, takes_shapes
 from tessera.ir.opcodes.form_table import FoundForm, Unfit, find_form
 from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
 from tessera.ir.opcodes.operand_types import (
+    USUAL,
     address_fault,
+    fragment_size,
+    is_value,
     memory_value_fits,
     moved_fits,
+    pair_fits,
     surface_fault,
     value_fits,
     vector_fits,
@@ -31,12 +37,13 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
 from tessera.ir.ptx.types import is_type
 
-_IN_WORDS = {"#i": "an integer", "#f": "a float", "#d": "a float", ":": "a label"}
+_IN_WORDS = {"#i": "an integer", "#f": "a float", "#d": "a float", ":": "a label", "_": "`_`"}
 _TAKE_SPECIAL = frozenset({"mov", "cvt"})
 UNDOCUMENTED = frozenset({"cctl"})
 """Opcodes that ptxas accepts but the ISA does not describe, like those that start with `_`."""
 
 LONGEST_COMPARED = 200
+_PART = re.compile(r"\.[bh]\d+$")
 _CONSTANTS = (ptx.Integer, ptx.Float, ptx.Unary, ptx.Binary, ptx.Conditional, ptx.Cast)
 _GOOD: set[tuple[ptx.Opcode, tuple[type, ...]]] = set()  # kept from module to module
 _RESULTS = (
@@ -181,7 +188,7 @@ def form_fault(
     if rule is not None and rule.places:
         lacks = rule.lacks(ground.version, ground.target.replace("compute_", "sm_", 1))
         return error("TSR1029", f"`{opcode}` needs {lacks}", opcode_span(module, instruction))
-    fault = _operand_fault(opcode, chosen, words)
+    fault = _operand_fault(opcode, chosen, words, meaning_of(instruction))
     if fault is None and rule is not None:
         return _refused(module, instruction, rule)
     if fault is None:
@@ -236,25 +243,36 @@ def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
 
 
 def _operand_fault(
-    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...]
+    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...], meaning: Meaning | None
 ) -> tuple[int, str] | None:
     """The first operand that does not fit, and why."""
-    for index, (wanted, word) in enumerate(zip(chosen.form.operands, words, strict=False)):
-        reason = _reason(opcode, chosen, wanted, word)
-        if reason is not None:
-            return index, reason
+    called = meaning.words if meaning is not None else ()
+    for index, (word, name) in enumerate(zip_longest(words[: len(called)], called)):
+        wanted = chosen.form.operands[index] if index < len(chosen.form.operands) else "."
+        if wanted == ".":
+            wanted = USUAL.get(name) or USUAL.get(name.rstrip("0123456789"), "_")
+        reasons = [_reason(opcode, chosen, choice, word) for choice in wanted.split("/")]
+        if all(reasons):
+            return index, str(reasons[0])
     return None
 
 
 def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> str | None:
+    if wanted[-1] == "&":
+        first = pair_fits(word, is_needed=wanted[-2] == "&")
+        if first is None:
+            return "a pair with a predicate belongs here"
+        return _reason(opcode, chosen, wanted.rstrip("&"), first)
     if wanted[0] == "!":
         wanted = wanted[1:]
         if word[0] in "#%=" or word in (":", "()"):
             return f"a register belongs here, not {_describe(word)}"
     modifiers = opcode.modifiers
+    if wanted[0] == "_":
+        return None if word == "_" or wanted == "_" else _reason(opcode, chosen, wanted[1:], word)
     match wanted:
-        case "_":
-            return None
+        case ".":
+            return None if word == "?" or is_value(word) else f"{_describe(word)} cannot stand here"
         case "-":
             return "no operand belongs here"
         case "A":
@@ -263,13 +281,18 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
             return surface_fault(word, modifiers)
         case "i":
             return None if word[0] in "#?" else "a constant belongs here"
+        case "sink":
+            return None if word in "_?" else "only `_` can stand here"
         case "label":
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")
     if star:
         element = _type(element, chosen.types) or element
-        fits = vector_fits(word.partition("|")[0], int(count), element)
-        return None if fits else f"a vector of {count} registers of `.{element}` belongs here"
+        number = fragment_size(modifiers) if count == "F" else int(count)
+        fits = vector_fits(word, number, element)
+        return None if fits else f"a vector of {number} registers of `.{element}` belongs here"
+    if wanted[0] == "%":
+        wanted, word = wanted[1:], _PART.sub("", word)
     wider = wanted.endswith("~")
     type_name = _type(wanted.removesuffix("~"), chosen.types)
     if type_name is None:

@@ -22,6 +22,9 @@ FLOOR = 0.945
 _TILE = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f5, %f6, %f7, %f8};"
 FP8_TILE = f"f8f6f4.f32.e4m3.e5m2.f32 {_TILE}"
 FP4_TILE = f"f8f6f4.f32.e2m1.e2m1.f32 {_TILE}"
+SMALL_TILE = "m64n8k32.s32.s8.u8 {%r0}, %rd1, %rd2, 1;"
+BULK_SUM = "shared::cta.bulk_group"
+SCALED = "block_scale [%r0], %rd1, %rd2, %r3, [%r4], [%r5], %p0;"
 SPARSE_TILE = (
     "f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r5, %r6}, {%f5, %f6, %f7, %f8}, %r9"
 )
@@ -113,6 +116,33 @@ def test_verdicts_are_those_of_ptxas() -> None:
             True,
         ),
         ("min.abs.f32 %f1, %f2, %f3;", "sm_100", "9.4", True),
+        ("add.u32 %r1, %tid.x, %r2;", "sm_90", "9.4", True),
+        ("add.u32 %r1|%p1, %r2, %r3;", "sm_90", "9.4", True),
+        ("elect.sync %r1, 0xffffffff;", "sm_90", "9.4", True),
+        ("elect.sync _|%p1, 0xffffffff;", "sm_90", "9.4", False),
+        ("atom.global.add.u32 _, [%rd1], %r2;", "sm_90", "9.4", False),
+        ("lop3.b32 _, %r1, %r2, %r3, 0x80;", "sm_90", "9.4", False),
+        ("bar.sync 1, 48;", "sm_90", "9.4", True),
+        ("bar.red.popc.u32 %r1, 1, 64, !%p1;", "sm_90", "9.4", False),
+        ("vmad.s32.s32.u32 %r1, %r2.b0, -%r3, %r4;", "sm_90", "9.4", False),
+        ("vadd.s32.s32.s32.min %r1, %r2, %r3;", "sm_90", "9.4", True),
+        ("vadd2.s32.s32.s32 %r1, %r2, %r3, 1;", "sm_90", "9.4", True),
+        ("mbarrier.try_wait.acquire.shared::cta.b64 %p1, [%r1], %rd1;", "sm_90", "9.4", True),
+        ("mbarrier.try_wait.acquire.cta.shared::cta.b64 %p1, [%r1], %rd1;", "sm_90", "9.4", False),
+        ("mbarrier.arrive.shared::cluster.b64 %rd1, [%r1];", "sm_90", "9.4", True),
+        ("mbarrier.arrive_drop.shared::cluster.b64 _, [%r1], 3;", "sm_90", "9.4", False),
+        (f"wgmma.mma_async.sync.aligned.{SMALL_TILE}", "sm_90a", "9.4", True),
+        ("tcgen05.ld.sync.aligned.16x256b.x1.b32 {%r0, %r1}, [%r2];", "sm_100a", "9.4", True),
+        ("tcgen05.ld.sync.aligned.16x64b.x2.b32 {%r0, %r1}, [%r2];", "sm_100a", "9.4", False),
+        (f"tcgen05.mma.cta_group::1.kind::f16.{SCALED}", "sm_100a", "9.4", True),
+        (
+            f"cp.reduce.async.bulk.global.{BULK_SUM}.and.u32 [%rd1], [%r1], %r2;",
+            "sm_90",
+            "9.4",
+            True,
+        ),
+        ("mad.f32 %f1, %f2, %f3, %f4;", "sm_20", "3.1", False),
+        ("mad.f32 %f1, %f2, %f3, %f4;", "sm_20", "3.2", True),
         ("atom.shared::cta.add.L2::cache_hint.u32 %r1, [%rd1], %r2, %rd3;", "sm_90", "9.4", True),
         ("cvt.rzi.s8.bf16 %rc1, %rs2;", "sm_90", "7.8", False),
         ("cvt.rzi.s8.bf16 %rs1, %rs2;", "sm_90", "7.8", True),

@@ -65,15 +65,15 @@ min max     | u8x4 | !D T T -
 min max     | [relu] s8x4 | !D T T -
 popc clz    | b32/b64 | !u32 T
 bfind       | [shiftamt] u32/u64/s32/s64 | !u32 T
-fns         | b32 | !b32 b32 b32 s32
+fns         | b32 | !b32 b32 b32 s32/f32
 brev        | b32/b64 | !D T
 bfe         | u32/u64/s32/s64 | !D T u32 u32
 bfi         | b32/b64 | !D T T u32 u32
 szext       | clamp/wrap u32/s32 | !D T u32
 bmsk        | clamp/wrap b32 | !D u32 u32
-dp4a        | u32/s32 u32/s32 | !_ _ _ _
-dp2a.lo dp2a.hi | u32/s32 u32/s32 | !_ _ _ _
-clmad       | * |
+dp4a        | u32/s32 u32/s32 | !u32 u32 u32 u32
+dp2a.lo dp2a.hi | u32/s32 u32/s32 | !u32 u32 u32 u32
+clmad.lo clmad.hi | u64 | !D T T T
 
 # floating point
 add sub     | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T
@@ -93,7 +93,7 @@ fma         | rn/rz/rm/rp [ftz] f32x2 | !D T T T
 fma         | rn [ftz] [sat/relu] f16/f16x2 | !D T T T
 fma         | rn/rz/rm/rp [relu] bf16/bf16x2 | !D T T T
 fma         | rn oob [relu/sat] f16/f16x2 | !D T T T
-fma         | rn oob [relu] bf16/bf16x2 | !D T T T
+fma         | rn/rz/rm/rp oob [relu] bf16/bf16x2 | !D T T T
 fma         | rn/rz/rm/rp [sat] f32 f16/bf16 | !D T T D
 mad         | [rn/rz/rm/rp] [ftz] [sat] f32 | !D T T T
 mad         | (rn/rz/rm/rp) f64 | !D T T T

@@ -43,28 +43,56 @@ clusterlaunchcontrol.query_cancel -is_canceled | d s                   | barrier
 """
 
 FORMS = """
-bar         | [cta] sync | u32 u32
-bar         | [cta] arrive | u32 u32
-bar         | [cta] red popc u32 | !u32
-bar         | [cta] red and/or pred | !pred
+bar bar.cta | sync |
+bar bar.cta | arrive |
+bar bar.cta | red popc u32 | !u32
+bar bar.cta | red and/or pred | !pred
 bar         | warp sync | u32
-barrier     | [cta] sync [aligned] | u32 u32
-barrier     | [cta] arrive [aligned] | u32 u32
-barrier     | [cta] red popc [aligned] u32 | !u32
-barrier     | [cta] red and/or [aligned] pred | !pred
+barrier barrier.cta | sync [aligned] |
+barrier barrier.cta | arrive [aligned] |
+barrier barrier.cta | red popc [aligned] u32 | !u32
+barrier barrier.cta | red and/or [aligned] pred | !pred
 barrier     | cluster arrive [release/relaxed] [aligned] |
 barrier     | cluster wait [acquire] [aligned] |
 membar      | cta/gl/sys |  | sys:2.0/sm_20
-membar      | proxy alias/async/async::generic |  | 7.5 sm_60 async:8.0/sm_90
+membar      | proxy alias/async |  | 7.5 sm_60 async:8.0/sm_90
 fence       | [sc/acq_rel/acquire/release] @scope |
 fence       | mbarrier_init release cluster |
 fence       | acquire/release sync_restrict::shared::cta/sync_restrict::shared::cluster cluster |
-fence       | proxy fabric::fabric/fabric::generic/generic::fabric * |
-fence       | proxy [alias/async/async::generic/tensormap::generic] * |
+fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release/acq_rel sys
+            [@restricted/global/shared::cta/shared::cluster] |
+fence       | proxy alias [acquire/release/acq_rel] [sys] |
+fence       | proxy async [global/shared::cta/shared::cluster] [@restricted] |
+fence       | proxy async::generic acquire/release @restricted cta/cluster |
+fence       | proxy tensormap::generic acquire/release/acq_rel @scope
+            [@restricted/global/shared::cta/shared::cluster] | . i
 fence       | op_restrict::fetching * |
 fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * |
-mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | _ u32
+mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | . u32
 mbarrier.inval | [shared/shared::cta] b64 |
-mbarrier    | * |
-clusterlaunchcontrol | * |
+mbarrier.arrive mbarrier.arrive_drop | [noComplete/expect_tx] {release/relaxed cta/cluster}
+            [shared/shared::cta] b64 | !_b64 . u32
+mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster} shared::cluster
+            b64 | sink . u32
+mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster} [shared::cluster]
+            multicast::cluster::32b b64 | sink . u32 u32
+mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [@shared] b64 | . u32
+mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [shared::cluster]
+            multicast::cluster::32b b64 | . u32 u32
+mbarrier.test_wait mbarrier.try_wait | {acquire/relaxed cta/cluster} [shared/shared::cta] b64 |
+            !pred . b64 u32
+mbarrier.test_wait mbarrier.try_wait | parity {acquire/relaxed cta/cluster} [shared/shared::cta]
+            b64 | !pred . u32 u32
+mbarrier.test_wait mbarrier.try_wait | [parity] phase_type::primary {acquire/relaxed cta/cluster}
+            [shared/shared::cta] b64 | !pred&
+mbarrier.test_wait mbarrier.try_wait | [parity] phase_type::conditional {acquire/relaxed
+            cta/cluster} [shared/shared::cta] b64 | !pred
+mbarrier.check_layout | layout::v0/layout::v1 [shared/shared::cta] b64 [cta/cluster] |
+mbarrier.pending_count | b64 [layout::v0] | !u32 b64
+clusterlaunchcontrol.try_cancel | async [shared::cta] mbarrier::complete_tx::bytes
+            [multicast::cluster::all] b128 |
+clusterlaunchcontrol.query_cancel | is_canceled pred b128 | !pred b128
+clusterlaunchcontrol.query_cancel | get_first_ctaid v4 b32 b128 | !4*b32
+clusterlaunchcontrol.query_cancel | get_first_ctaid::x/get_first_ctaid::y/get_first_ctaid::z b32
+            b128 | !b32
 """

@@ -28,7 +28,7 @@ ret         | [uni] |
 exit        | |
 trap        | |
 brkpt       | |
-pmevent     | [mask] |
+pmevent     | [mask] | i
 nanosleep   | u32 | u32
 setmaxnreg  | inc/dec sync aligned u32 | _
 """

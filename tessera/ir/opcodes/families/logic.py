@@ -18,11 +18,11 @@ shl, shr           | d a b       | logic
 
 FORMS = """
 # comparison and selection
-setp        | eq/ne [and/or/xor] b16/b32/b64 | !pred T T pred
-setp        | @signed [and/or/xor] s16/s32/s64 | !pred T T pred
-setp        | @unsigned [and/or/xor] u16/u32/u64 | !pred T T pred
-setp        | @real [and/or/xor] [ftz] f32/f16/f16x2 | !pred T T pred
-setp        | @real [and/or/xor] f64/bf16/bf16x2 | !pred T T pred
+setp        | eq/ne [and/or/xor] b16/b32/b64 | !_pred& T T pred
+setp        | @signed [and/or/xor] s16/s32/s64 | !_pred& T T pred
+setp        | @unsigned [and/or/xor] u16/u32/u64 | !_pred& T T pred
+setp        | @real [and/or/xor] [ftz] f32/f16/f16x2 | !_pred& T T pred
+setp        | @real [and/or/xor] f64/bf16/bf16x2 | !_pred& T T pred
 setp        | * u16x2/s16x2/u8x4/s8x4 | | 9.4 sm_107
 set         | eq/ne [and/or/xor] u32/s32/f32/f16/bf16 b16/b32/b64 | !D T T pred
 set         | @signed [and/or/xor] u32/s32/f32/f16/bf16 s16/s32/s64 | !D T T pred
@@ -45,7 +45,8 @@ slct        | [ftz] b16/b32/b64/@integers/f32/f64 f32 | !D D D T
 and or xor  | pred/b16/b32/b64 | !D T T
 not         | pred/b16/b32/b64 | !D T
 cnot        | b16/b32/b64 | !D T
-lop3        | [and/or] b32 | !D T T T i pred
+lop3        | and/or b32 | !D&& T T T i pred
+lop3        | b32 | !_D T T T i
 shf.l shf.r | clamp/wrap b32 | !D T T u32
 shl         | b16/b32/b64 | !D T u32
 shr         | b16/b32/b64/@integers | !D T u32

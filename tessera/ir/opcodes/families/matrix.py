@@ -49,7 +49,7 @@ stmatrix    | sync aligned m8n8 x4 [trans] [shared/shared::cta] b16 | _ 4*b32
 stmatrix    | sync aligned m16n8 x1 trans [shared/shared::cta] b8 | _ 1*b32
 stmatrix    | sync aligned m16n8 x2 trans [shared/shared::cta] b8 | _ 2*b32
 stmatrix    | sync aligned m16n8 x4 trans [shared/shared::cta] b8 | _ 4*b32
-movmatrix   | sync aligned m8n8 trans b16 | !b32 b32
+movmatrix   | sync aligned m8n8 trans b16 | !b32/!pred b32/pred
 
 # matrices: how many registers each operand has follows from shape and type
 mma         | sync aligned m8n8k4 row/col row/col f16 f16 f16 f16 | 4*b32 2*b32 2*b32 4*b32 | 6.4
@@ -209,5 +209,18 @@ wmma.mma    | sync aligned row col m8n8k32 s32 u4 u4 s32 [satfinite] | 2*s32 1*b
 wmma.mma    | sync aligned row col m8n8k32 s32 s4 s4 s32 [satfinite] | 2*s32 1*b32 1*b32 2*s32
 wmma.mma    | and/xor popc sync aligned row col m8n8k128 s32 b1 b1 s32 | 2*s32 1*b32 1*b32 2*s32 |
             6.3 sm_75
-wgmma       | * |
+wgmma.fence wgmma.commit_group wgmma.wait_group | sync [aligned] |
+wgmma.mma_async | sync [aligned] @n64k16 f16 f16 f16 | !F*b32
+wgmma.mma_async | sync [aligned] @n64k16 f32 f16/bf16 f16/bf16 | !F*f32
+wgmma.mma_async | sync [aligned] @n64k8 f32 tf32 tf32 | !F*f32
+wgmma.mma_async | sync [aligned] @n64k32 f16 @fp8 @fp8 | !F*b32
+wgmma.mma_async | sync [aligned] @n64k32 f32 @fp8 @fp8 | !F*f32
+wgmma.mma_async | sync [aligned] @n64k32 [satfinite] s32 u8/s8 u8/s8 | !F*s32
+wgmma.mma_async | sync [aligned] @n64k256 s32 b1 b1 and popc | !F*s32
+wgmma.mma_async.sp | sync [aligned] @n64k32 f16 f16 f16 | !F*b32
+wgmma.mma_async.sp | sync [aligned] @n64k32 f32 f16/bf16 f16/bf16 | !F*f32
+wgmma.mma_async.sp | sync [aligned] @n64k16 f32 tf32 tf32 | !F*f32
+wgmma.mma_async.sp | sync [aligned] @n64k64 f16 @fp8 @fp8 | !F*b32
+wgmma.mma_async.sp | sync [aligned] @n64k64 f32 @fp8 @fp8 | !F*f32
+wgmma.mma_async.sp | sync [aligned] @n64k64 [satfinite] s32 u8/s8 u8/s8 | !F*s32
 """

@@ -25,15 +25,17 @@ add fma sub | f16 f32 | 8.6 sm_100+
 add mad mul sub | f32 rm | 2.0 sm_20+
 add mad mul sub | f32 rp | 2.0 sm_20+
 add fma sub | bf16 f32 | 8.6 sm_100+
-addc | cc u64 | 4.3 sm_20+
+add addc mad.lo sub subc | cc u64 | 4.3 sm_20+
+add addc mad.lo sub subc | cc s64 | 4.3 sm_20+
+add | sat u32 | 9.2 sm_120f+ sm_107f+
+add | sat s16x2 | 9.2 sm_120f+ sm_107f+
+add | sat u16x2 | 9.2 sm_120f+ sm_107f+
 alloca stackrestore stacksave | | 7.3 sm_52+
 applypriority createpolicy.cvt createpolicy.fractional createpolicy.range discard | | 7.4 sm_80+
 applypriority discard | | 1:128
 applypriority.async.bulk applypriority.async.bulk.tensor fabric.try_get.async.tensor
     fabric.try_put.async.tensor fabric.try_red.async.tensor | | 9.4 sm_107f+
 applypriority.async.bulk | | 1:0..1048560/16
-applypriority.async.bulk cp.reduce.async.bulk.tensor | im2col |
-applypriority.async.bulk.tensor | L2::evict_normal*2 |
 atom brkpt red | | 1.4 sm_11+
 atom ld red st | L2::cache_hint | 7.4 sm_80+
 atom red | sys | 5.0 sm_60+
@@ -74,7 +76,7 @@ atom | b64 shared::cta | 7.8 sm_20+
 atom | b128 sys | 8.4
 atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
 atom | #=5 |
-atom cp.async.bulk ld | 1=[*{b32*1}]/[*{b32*2}] |
+atom ld | 1=[*{b32*1}]/[*{b32*2}] |
 atom red | L2::cache_hint shared |
 atom red | L2::cache_hint shared::cta |
 atom red | L2::cache_hint shared::cluster |
@@ -87,6 +89,9 @@ bar.cta.red bar.red barrier.cta.red barrier.red | | 1:0..15
 bar.warp.sync barrier.arrive barrier.red barrier.sync fns shfl.sync vote.sync | | 5.1 sm_30+
 barrier.cluster.arrive barrier.cluster.wait getctarank griddepcontrol mapa mbarrier.try_wait
     stmatrix | | 7.8 sm_90+
+bar.arrive bar.cta.arrive barrier.arrive barrier.cta.arrive | | 1:32../32
+bar.cta.sync bar.sync barrier.cta.sync barrier.sync | | 1:0../32
+bar.cta.red bar.red barrier.cta.red barrier.red | #4 | 2:0../32
 barrier.cluster.arrive | relaxed | 8.0
 barrier.cluster.arrive | release | 8.0
 barrier.cluster.wait mbarrier.test_wait mbarrier.try_wait | acquire | 8.0
@@ -98,7 +103,6 @@ bfi | | 4:0..255
 bmsk szext | | 7.6 sm_70+
 clmad | | 9.3 sm_80+
 clusterlaunchcontrol.query_cancel clusterlaunchcontrol.try_cancel st.bulk | | 8.6 sm_100+
-clusterlaunchcontrol.query_cancel cp.async.bulk.prefetch.tensor | shared::cta |
 clusterlaunchcontrol.try_cancel | multicast::cluster::all | 8.6 sm_100f+ sm_120f+ sm_110f+
 cp.async cp.async.commit_group cp.async.mbarrier.arrive cp.async.wait_all cp.async.wait_group
     mbarrier.arrive mbarrier.arrive_drop mbarrier.init mbarrier.inval mbarrier.pending_count
@@ -125,18 +129,14 @@ cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff
 cp.async.bulk | ignore_oob | 9.2
 cp.async.bulk cp.async.bulk.tensor | mbarrier::report::disabled | 9.4 sm_107f+
 cp.async.bulk | multicast::cluster::16b | 9.4
-cp.async.bulk | b128 | 9.3
+cp.async.bulk | b128 -ignore_oob | 9.3
 cp.async.bulk | cp_mask | 8.6 sm_100+
 cp.async.bulk | mbarrier::complete_tx::bytes -shared::cluster | 8.6
 cp.async.bulk cp.reduce.async.bulk | | 2:0..1048560/16
-cp.async.bulk fabric.try_pullred | f64 |
-cp.async.bulk cp.reduce.async.bulk.tensor tensormap.cp_fenceproxy | global*2 |
-cp.async.bulk | 2=b64/{b32*1}/{b64*4} |
 cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor | L2::evict_last | 9.4 sm_107f+
 cp.async.bulk.prefetch.tensor cp.async.bulk.tensor cp.reduce.async.bulk.tensor |
     override::global_address | 9.4 sm_107f+
 cp.async.bulk.prefetch.tensor | tile::gather4 | 8.6 sm_100f+ sm_110f+
-cp.async.bulk.prefetch.tensor cp.reduce.async.bulk.tensor | cta_group::1 |
 cp.async.bulk.tensor | cta_group::1 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | cta_group::2 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | tile::scatter4 | 8.6 sm_100f+ sm_110f+
@@ -144,24 +144,7 @@ cp.async.bulk.tensor | tile::gather4 | 8.6 sm_100+
 cp.async.bulk.tensor | mbarrier::complete_tx::bytes shared::cta | 8.6
 cp.async.bulk.tensor | multicast::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | | 3:0..
-cp.async.bulk.tensor cp.reduce.async.bulk.tensor | L2::evict_last |
-cp.async.bulk.tensor | override::global_address*2 |
-cp.async.bulk.tensor | cta_group::1*2 |
-cp.async.bulk.tensor | cta_group::2*2 |
-cp.async.bulk.tensor | ignore_oob |
-cp.async.bulk.tensor | min |
-cp.async.bulk.tensor fabric.try_get.async.tensor fabric.try_put fabric.try_put.async.tensor | b32 |
-cp.async.bulk.tensor st.async | cg |
-cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff*2 |
 cp.async.bulk.tensor | 2=#i/[*{b32*1}]/[*{b32*2}]/[*{b32*4}]/_/b32^pred |
-cp.async.bulk.tensor | 3=#f/b128/f32/pred/{b64*2} |
-cp.async.bulk.tensor | multicast::cluster override::global_address |
-cp.async.bulk.tensor | cta_group::1 cta_group::2 |
-cp.async.bulk.tensor | 4d tile::gather4 |
-cp.async.bulk.tensor | 5d tile::gather4 |
-cp.async.bulk.tensor | mbarrier::complete_tx::bytes tile::scatter4 |
-cp.async.bulk.tensor | 3d tile::gather4 |
-cp.async.bulk.tensor | multicast::cluster::16b override::global_address |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*5}] 4d |
 cp.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] mbarrier::complete_tx::bytes |
 cp.async.bulk.tensor | 1=[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
@@ -169,21 +152,8 @@ cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] 5d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] 2d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] 3d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}]/[b32] tile::gather4 |
-cp.async.bulk.tensor | override::global_dim_stride -override::global_address |
 cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.init
     mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
-cp.reduce.async.bulk | 2={b64*2}/{f32*2} |
-cp.reduce.async.bulk.tensor tensormap.cp_fenceproxy | shared::cta*2 |
-cp.reduce.async.bulk.tensor mbarrier.check_layout mbarrier.test_wait mbarrier.try_wait |
-    shared::cluster |
-cp.reduce.async.bulk.tensor | noinc |
-cp.reduce.async.bulk.tensor | L2::64B |
-cp.reduce.async.bulk.tensor tcgen05.mma.ws tcgen05.mma.ws.sp | cta_group::2 |
-cp.reduce.async.bulk.tensor | mbarrier::report::validity::per_16bytes::8000 |
-cp.reduce.async.bulk.tensor | prefetch |
-cp.reduce.async.bulk.tensor | tile::gather4 |
-cp.reduce.async.bulk.tensor | tile::scatter4 |
-cp.reduce.async.bulk.tensor | -bulk_group |
 cp.reduce.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] |
 cp.reduce.async.bulk.tensor | 0=[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
 cp.reduce.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*3}]/[*{b32*5}] 4d |
@@ -242,39 +212,10 @@ ex2 | f16x2 | 7.0 sm_75+
 ex2 | f16 | 7.0 sm_75+
 fabric.submit fabric.try_get fabric.try_pullred fabric.try_put fabric.try_red fabric.wait
     multimem.red.async multimem.st.async | | 9.3 sm_100+
-fabric.submit | override::global_address |
 fabric.try_atom | | 9.4 sm_100+
-fabric.try_atom | bf16 |
-fabric.try_atom | sys*2 |
-fabric.try_atom | -shared::cta |
-fabric.try_atom | 3=#i/%/b128/b16 |
-fabric.try_atom | 1=[*{b32*2}] |
-fabric.try_get.async.tensor fabric.try_put.async.tensor | b64 |
-fabric.try_get.async.tensor fabric.try_put.async.tensor fabric.try_red | cp_mask |
 fabric.try_pullred | acc::f32 | 9.3 sm_100f+ sm_120f+ sm_110f+
-fabric.try_pullred fabric.try_red | override::global_dim_stride |
-fabric.try_pullred | 0=[*{b32*2}]/[*{b32*4}] |
-fabric.try_pullred | 2={b32*8}/{f32*4} |
-fabric.try_pullred | 3=[*b64]/f64 |
-fabric.try_put | 1d |
-fabric.try_put.async.tensor | L2::cache_hint*2 |
-fabric.try_put.async.tensor multimem.red | f16x2 |
-fabric.try_put.async.tensor | sync_restrict::reads |
-fabric.try_put.async.tensor | tile*2 |
-fabric.try_put.async.tensor | try_pullred |
-fabric.try_put.async.tensor fabric.try_red | -mbarrier::complete_tx::16B |
 fabric.try_put.async.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] |
-fabric.try_put.async.tensor | 4=_/b16/b32^pred |
-fabric.try_put.async.tensor | 2=b64/pred^pred |
 fabric.try_put.async.tensor | 3=[*b64]/[*{b32*1}] |
-fabric.try_put.async.tensor | 1d 4d |
-fabric.try_put.async.tensor | 1d override::global_dim_stride |
-fabric.try_red | tile |
-fabric.try_red | cas |
-fabric.try_red | 3=#i/b32^pred |
-fabric.try_red | 2=b16/{b32*2}/{f32*4} |
-fabric.try_red | 0=[*{b32*2}]/[*{b32*5}] |
-fabric.try_red | 1=[*{b32*3}]/[*{b32*4}] |
 fence match wmma.load wmma.store | | 5.1 sm_70+
 fence | release | 8.0 sm_90+
 fence | acquire | 8.6 sm_90+
@@ -338,6 +279,7 @@ madc.hi madc.lo | | 3.0 sm_20+
 madc.lo | cc*2 | 4.3
 madc.lo | cc s64 | 4.3
 madc.lo | sat |
+mad | f32 -rm -rn -rp -rz | 1.4-3.1 | 1.4 sm_10 sm_11 sm_12 sm_13
 max min | NaN | 7.0 sm_80+
 max min | abs | 7.2 sm_82+
 max min | relu | 8.0 sm_90+
@@ -354,39 +296,19 @@ mbarrier.arrive mbarrier.arrive_drop | 2=#i | 7.8 sm_90+
 mbarrier.arrive | 0=_ | 7.1
 mbarrier.arrive | #3 cta | 8.0 sm_90+
 mbarrier.arrive | -expect_tx | 2:0..
-mbarrier.arrive mbarrier.complete_tx | parity |
-mbarrier.arrive | arrive |
-mbarrier.arrive mbarrier.expect_tx multimem.red | acquire |
-mbarrier.arrive | arrive_drop |
-mbarrier.arrive mbarrier.arrive_drop | -b64 |
-mbarrier.arrive | 1=#i/b32/b64 |
-mbarrier.arrive | 0=b128/b32/b32^pred/pred |
-mbarrier.arrive | 2=#f/b64/{b32*8} |
-mbarrier.arrive | 0=b128/b32^pred/b64 shared::cluster |
 mbarrier.arrive_drop | shared::cta | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
 mbarrier.arrive_drop | #3 | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
 mbarrier.arrive_drop | cta -noComplete | 8.0 sm_90+
-mbarrier.arrive_drop | 1=#i/_/b32/b64/pred^pred |
-mbarrier.arrive_drop | 0=%/b32/pred |
 mbarrier.check_layout | | 9.3 sm_90+
-mbarrier.check_layout mbarrier.try_wait tcgen05.mma.ws | multicast::cluster::32b |
-mbarrier.expect_tx mbarrier.test_wait mbarrier.try_wait multimem.ld_reduce | release |
-mbarrier.expect_tx mbarrier.try_wait | layout::v1 |
 mbarrier.init | layout::v1 | 9.3 sm_90+
 mbarrier.init | layout::v0 | 9.3 sm_90+
 mbarrier.init | | 1:1..1048575
 mbarrier.test_wait | phase_type::primary | 9.3 sm_90+
 mbarrier.test_wait | phase_type::conditional | 9.3 sm_90+
 mbarrier.test_wait | parity | 7.1
-mbarrier.test_wait | 0=b32/b8/{b32*3} |
-mbarrier.test_wait | 3=_/f32 |
 mbarrier.try_wait | phase_type::primary | 9.3
 mbarrier.try_wait | phase_type::conditional | 9.3
 mbarrier.try_wait | relaxed | 8.6
-mbarrier.try_wait | check_layout |
-mbarrier.try_wait | phase_type::primary*2 |
-mbarrier.try_wait | 2=f32/pred/pred^pred |
-mbarrier.try_wait | 0=b64/b8/{b32*2} |
 mma | 0=b32/f32 |
 mma.sp mma.sp::ordered_metadata | | 5:0..3
 mma mma.sp::ordered_metadata | kind::f8f6f4 | 8.6 sm_100f+ sm_120f+ sm_110f+
@@ -429,27 +351,12 @@ multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
 multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
 multimem.ld_reduce | acc::f32 | 8.2
-multimem.ld_reduce | ld_reduce |
-multimem.ld_reduce | reduce |
-multimem.ld_reduce | 0=_/b128/b16/b32^pred/{b32*8} |
-multimem.ld_reduce | add s64 |
-multimem.ld_reduce | 0=b16/b32 s64 |
-multimem.ld_reduce | 0=b32/b32^pred b64 |
-multimem.ld_reduce | 0=b64/{b32*4} b32 |
-multimem.ld_reduce | 0=b64/{b32*4}/{b32*8} u32 |
-multimem.red | bulk_group |
-multimem.red | 1=%/b16/b32^pred/{b16*2}/{b32*3}/{b32*4}/{b64*4} |
-multimem.red | f32 min |
-multimem.red | 1=b32 u64 |
-multimem.red.async | cluster |
-multimem.st | 1=[b64]/b128 |
-multimem.st.async | cta |
-multimem.st.async | relaxed |
 nanosleep | | 6.2 sm_70+
 neg | f16 | 5.1 sm_53+
 neg | f16x2 | 5.1 sm_53+
 pmevent | mask | 3.0 sm_20+
-pmevent | | 0:0..65535
+pmevent | mask | 0:0..65535
+pmevent | -mask | 0:0..15
 prefetch | L1::32B | 9.4 sm_90+
 prefetch | tensormap | 8.0 sm_90+
 prefetch | L2::evict_last | 7.4 sm_80+
@@ -460,11 +367,6 @@ red | f32 noftz | 9.4
 red | 2=%/b16/b32/f32/f64/{b32*4}/{b64*4} |
 red | 0=[*{b32*1}]/[*{b32*2}] |
 red.async st.async | global | 8.7 sm_100+
-red.async | gpu |
-red.async | relaxed*2 |
-red.async | 1=b16/{f32*2}/{f32*4} |
-red.async | 2=#i/[*{b32*1}]/b64 |
-red.async | mbarrier::complete_tx::bytes sys |
 redux.sync | f32 | 8.6 sm_100f+
 rsqrt | f64 ftz | 4.0 sm_20+
 set | u16x2 | 9.4 sm_107f+
@@ -483,10 +385,6 @@ st | L1::evict_unchanged | 7.4
 st | 1=b128 | 8.3 sm_70+
 st | mmio release | 9.3
 st | 2=f32/pred^pred |
-st.async | L2::cache_hint |
-st.async | b8 |
-st.async | volatile |
-st.async | 2=#i/b16/b32 |
 st.bulk | | 2:0
 stmatrix | 1=#f/#i |
 tanh | | 7.0 sm_75+
@@ -496,39 +394,7 @@ tcgen05.alloc tcgen05.commit tcgen05.cp tcgen05.dealloc tcgen05.fence::after_thr
     | 8.6 sm_100f+ sm_110f+
 tcgen05.alloc tcgen05.dealloc | exclusive | 9.4
 tcgen05.commit | sync_restrict::shared::read::mma::a | 9.4 sm_107f+
-tcgen05.commit | collector::b1::use |
-tcgen05.commit | -mbarrier::arrive::one |
-tcgen05.cp | block32 |
-tcgen05.dealloc tcgen05.mma | collector::b1::lastuse |
-tcgen05.fence::after_thread_sync tcgen05.mma | aligned |
-tcgen05.ld tcgen05.ld.red tcgen05.st | -sync |
-tcgen05.ld tcgen05.ld.red tcgen05.st | -aligned |
-tcgen05.ld tcgen05.st | -b32 |
-tcgen05.ld | 2={b32*1}/{b32*64}/{f32*16}/{f32*2}/{f32*4} |
-tcgen05.ld | 0=b16/pred^pred |
 tcgen05.ld.red | | 8.8 sm_101f+ sm_110f+
-tcgen05.ld.red tcgen05.ld.red.spcompress | x1 |
-tcgen05.ld.red | 16x128b |
-tcgen05.ld.red | 16x256b |
-tcgen05.ld.red | 16x64b |
-tcgen05.ld.red tcgen05.st | collector::b0::lastuse |
-tcgen05.ld.red | fence::before_thread_sync |
-tcgen05.ld.red | relinquish_alloc_permit |
-tcgen05.ld.red | unpack::16b |
-tcgen05.ld.red |
-    3=#f/_/b32/b64/f32/pred/pred^pred/{b16*2}/{b32*1}/{b32*4}/{b32*64}/{b64*2}/{f32*128}/{f32*2} |
-tcgen05.ld.red | 0=%/b64/{b32*1}/{b64*2}/{b64*4} |
-tcgen05.ld.red | 1=b64/pred/{b32*4}/{b32*8}/{f32*32} |
-tcgen05.ld.red | abs u32 |
-tcgen05.ld.red | 0={b32*128}/{b32*1}/{b32*32}/{b32*64}/{f32*128}/{f32*16}/{f32*4}/{f32*64} x8 |
-tcgen05.ld.red | 0={b32*16}/{b32*2}/{b32*8}/{f32*16}/{f32*4} x128 |
-tcgen05.ld.red | 0={b64*4}/{f32*128}/{f32*2}/{f32*8} x16 |
-tcgen05.ld.red.spcompress tcgen05.mma.ws | x2 |
-tcgen05.ld.red.spcompress | -32x32b |
-tcgen05.ld.red.spcompress | 0=b64/pred |
-tcgen05.ld.red.spcompress | 1=b64/{b16*2} |
-tcgen05.ld.spcompress | s32 |
-tcgen05.ld.spcompress | x64 |
 tcgen05.mma | scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma tcgen05.mma.sp | scale_vec::1X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma | scale_vec::4X | 8.7 sm_100a sm_103a sm_107a sm_110a
@@ -543,43 +409,10 @@ tcgen05.mma | #6 4=pred | 8.6 sm_100f+ sm_110a
 tcgen05.mma | #7 kind::tf32 | 8.6 sm_100f+
 tcgen05.mma | kind::f16 | 6:0..15
 tcgen05.mma | kind::tf32 | 6:0..15
-tcgen05.mma | 128x256b |
-tcgen05.mma | collector::b0::discard |
-tcgen05.mma | warpx2::02_13 |
-tcgen05.mma | 3=#f/_/b128/b16/b64/f32 |
-tcgen05.mma | 5=b32/b64/f32/pred^pred |
-tcgen05.mma | 1=b128/b16/b32^pred/pred |
-tcgen05.mma | 2=#f/_/f32/pred |
-tcgen05.mma | 4={b32*128}/{f32*2} |
-tcgen05.mma | block16 kind::mxf8f6f4 |
-tcgen05.mma | kind::mxf4 scale_vec::4X |
-tcgen05.mma | kind::mxf4nvf4 scale_vec::1X |
-tcgen05.mma | kind::mxf8f6f4 scale_vec::2X |
-tcgen05.mma | kind::mxf8f6f4 scale_vec::4X |
 tcgen05.mma.sp | kind::mxf4nvf4 | 8.7 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | kind::mxf4 | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | | 6:0..15
-tcgen05.mma.sp | sp |
-tcgen05.mma.sp | 1=[b64] |
-tcgen05.mma.ws | block16 |
-tcgen05.mma.ws tcgen05.st | collector::a::use |
-tcgen05.mma.ws | cp |
-tcgen05.mma.ws | dealloc |
-tcgen05.mma.ws | kind::mxf8f6f4 |
-tcgen05.mma.ws | pack::16b |
-tcgen05.mma.ws | st |
-tcgen05.mma.ws | sync |
-tcgen05.mma.ws | x16 |
-tcgen05.mma.ws | -cta_group::1 |
-tcgen05.mma.ws | 4=#f/%/b16/b32/b64/{b32*16}/{b32*4}/{f32*16}/{f32*64} |
-tcgen05.mma.ws | 2=#f/_/b16/b32 |
-tcgen05.mma.ws | 1=%/[b64]/f32/pred^pred |
-tcgen05.mma.ws | 3=%/b128/b64/pred |
-tcgen05.mma.ws | 5=b32^pred/f32/pred |
 tcgen05.shift | | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05.st | 2=#f/#i/%/_/{b16*2}/{b64*4} |
-tcgen05.st | 1=%/_/b128/b32/{b64*4} |
-tcgen05.st | 16x128b 1=#i/{b32*1} |
 tensormap.cp_fenceproxy | | 2:128
 tensormap.replace | | 8.3 sm_100f+ sm_120f+ sm_110f+ sm_90a
 tensormap.replace | swizzle_atomicity | 8.6 sm_100+
@@ -591,20 +424,10 @@ tensormap.replace | swizzle_mode | 1:0..4
 tensormap.replace | interleave_layout | 1:0..2
 tensormap.replace | element_stride | 1:0..4
 tensormap.replace | swizzle_atomicity | 1:0..3
-tensormap.replace | -tile |
-tensormap.replace | 1=b16/{b32*4} |
 vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 | |
     3.0 sm_30+
-vabsdiff4 | #=3 |
-vabsdiff4 | 3=#i/%/pred |
-vabsdiff4 | 1=#i/{b16*2} |
-vadd | 3=% |
-vmad | po*2 |
-vmad | shr7*2 |
-vmad | 0=b32^pred/{f32*4} |
-vmad | 3=pred^pred/{b16*2} |
-vote | | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62
-    | 5.1-6.3 sm_70+
+vote | | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 |
+    5.1-6.3 sm_70+
 vote | b32 | 2.0 sm_20+
 wgmma.commit_group wgmma.fence wgmma.mma_async wgmma.wait_group | | 8.0 sm_90a
 wgmma.mma_async | | 3:0,1

@@ -134,29 +134,38 @@ st          | relaxed/release @scope [global] [@L1] [L2::cache_hint] [v2/v4/v8] 
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
 st          | mmio relaxed/release sys [global] @memory | A V
-st.async    | * |
-st.bulk     | [weak] [shared::cta] |
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [cluster] [v2/v4] b32/u32/s32/f32 | A
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [cluster] [v2] b64/u64/s64/f64 | A
+st.async    | [mmio] release gpu/sys [global] @memory | A T
+st.bulk     | [weak] [shared::cta] | . u64/u32 i
 prefetch    | [global/local] L1/L2 | A
 prefetch    | [global] L2::evict_last/L2::evict_normal | A
 prefetch    | [const/param] tensormap |
-prefetch    | [L1] [global] L1::32B valid_addr | A
+prefetch    | [L1/L2/L2::evict_last/L2::evict_normal] [global] L1::32B valid_addr | A
 prefetchu   | L1 | A
-isspacep    | @windows | !pred _
+isspacep    | @windows | !pred u32/u64
 cvta.to     | @windows u32/u64 | !D T
 cvta        | @windows u32/u64 | !D _
-mapa        | [shared::cluster] u32/u64 | !D _ u32
-getctarank  | [shared::cluster] u32/u64 | !u32 _
-applypriority | [global] L2::evict_normal | A
-discard     | [global] L2 | A
+mapa        | [shared::cluster] u32/u64 | !D T u32
+getctarank  | [shared::cluster] u32/u64 | !u32 T
+applypriority | [global] L2::evict_normal | A i
+discard     | [global] L2 | A i
 createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32
-createpolicy.range | [global/fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
+createpolicy.range | [global] [fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
             _ u32 u32
 createpolicy.cvt | L2 b64 | !b64
 istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
 stacksave   | u32/u64 | !D
-stackrestore | u32/u64 | T
-alloca      | u32/u64 | !D T
-shfl        | [sync] up/down/bfly/idx b32 | !D T b32 b32 b32
-tensormap   | * |
-spcompress spdecompress | * |
+stackrestore | u32/u64 | !T
+alloca      | u32/u64 | !D T i
+shfl        | [sync] up/down/bfly/idx b32 | !D& T b32 b32 b32
+tensormap.replace | tile global_address [@tile] b1024 b64 | . b64
+tensormap.replace | tile rank [@tile] b1024 b32 | . b32
+tensormap.replace | tile box_dim/global_dim/element_stride [@tile] b1024 b32 | . i b32
+tensormap.replace | tile global_stride [@tile] b1024 b64 | . i b64
+tensormap.replace | tile elemtype/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode [@tile]
+            b1024 b32 | . i
+tensormap.cp_fenceproxy | global shared::cta tensormap::generic release @scope sync aligned
+            [@field] | . . i
+spcompress spdecompress | b8/b16 b4/b2 sp::1:2/sp::2:4/sp::4:8 @many |
 """

@@ -21,9 +21,9 @@ suq   | d [opaque]             | surface
 """
 
 FORMS = """
-tex         | [level/grad/base] @texture v4 u32/s32/f32 s32/f32 | 4*D
+tex         | [level/grad/base] @texture v4 u32/s32/f32 s32/f32 | 4*D&
 tex         | [level/grad/base] @texture v2 f16x2 s32/f32 | | 4.2 sm_53
-tld4        | r/g/b/a 2d/a2d/cube/acube v4 u32/s32/f32 f32 | 4*D | 2.2 sm_20
+tld4        | r/g/b/a 2d/a2d/cube/acube v4 u32/s32/f32 f32 | 4*D& | 2.2 sm_20
 txq         | [level] @query b32 |
 suq         | * |
 sured.b     | add/min/max/and/or @surface u32/u64/s32/s64/b32/b64 trap/clamp/zero | C | 2.0 sm_20
