@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tessera.ir.opcodes import OperandRole, arity, families, meaning, special_register
 from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
-from tessera.ir.opcodes.operand_types import WIDER, wide_type
+from tessera.ir.opcodes.operand_types import USUAL, WIDER, fragment_size, wide_type
 from tessera.ir.opcodes.rules import features_of, rule_name
 from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
 from tessera.ir.ptx import syntax as ptx
@@ -193,7 +193,13 @@ _ROLES = {
     OperandRole.THREADS: "32",
     OperandRole.ADDRESS: "[%rd1]",
     OperandRole.MBARRIER: "[%rd2]",
+    OperandRole.TENSOR_MEMORY: "[%r8]",
+    OperandRole.TENSOR_MAP: "[%rd1, {%r1, %r2}]",
+    OperandRole.REMOTE: "[%r1, %rd1]",
 }
+
+
+_PLAIN = {"sink": "_", "i": "1"}
 
 
 def table_statements(rng: random.Random, count: int) -> list[str]:
@@ -222,9 +228,11 @@ def _with_operands(opcode: ptx.Opcode, form: Form, rng: random.Random) -> Iterat
         described = meaning(opcode, number)
         if described is None or not described.fits:
             continue
-        words = (*form.operands, *[""] * number)
+        usual = [USUAL.get(name, USUAL.get(name.rstrip("1234"), "_")) for name in described.words]
+        words = (*form.operands, *usual[len(form.operands) :])
+        words = tuple(usual[n] if word == "." else word for n, word in enumerate(words[:number]))
         operands = [
-            _operand(role, word.lstrip("!").rstrip("~"), types, opcode.modifiers, index)
+            _operand(role, word, types, opcode.modifiers, index)
             for index, (role, word) in enumerate(zip(described.roles, words, strict=False))
         ]
         yield f"{opcode} {', '.join(operands)}".strip() + ";"
@@ -233,8 +241,11 @@ def _with_operands(opcode: ptx.Opcode, form: Form, rng: random.Random) -> Iterat
 def _operand(
     role: OperandRole, word: str, types: list[str], modifiers: tuple[str, ...], index: int
 ) -> str:
-    if role in _ROLES:
-        return _ROLES[role]
+    if word.endswith("&&"):
+        return _operand(role, word[:-2], types, modifiers, index) + "|%p4"
+    if role in _ROLES or word in _PLAIN:
+        return _ROLES.get(role) or _PLAIN[word]
+    word = word.partition("/")[0].lstrip("!_%").rstrip("~&")
     count, star, element = word.partition("*")
     if word == "V":
         vector = next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), None)
@@ -247,7 +258,8 @@ def _operand(
     stem = _TYPED.get(name) or _STEMS.get(type_bits(name), "%r")
     if not star:
         return f"{stem}{index + 1}"
-    return "{" + ", ".join(f"{stem}{10 * index + place}" for place in range(int(count))) + "}"
+    number = fragment_size(modifiers) if count == "F" else int(count)
+    return "{" + ", ".join(f"{stem}{10 * index + place}" for place in range(number)) + "}"
 
 
 def opcode_of(statement: str) -> str:

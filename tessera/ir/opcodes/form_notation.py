@@ -23,6 +23,7 @@ OPERANDS describe the operands from left to right.
     V         one T~ or, with `.v2` to `.v8`, as many
     M         as T, also a symbol, a special register or a vector that is as wide in all
     A         an address in the opcode's state space
+    []        an address of one part; `[u32]` in a register of that type
     C         a surface and the coordinates in it
     4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
     i         a constant
@@ -82,7 +83,8 @@ GROUPS: dict[str, str] = {
     "resized": "override::global_dim/override::global_dim_stride",
     "field": "global_address/rank/box_dim/global_dim/global_stride/element_stride/elemtype"
     "/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode",
-    "reduced": "f16/bf16/f16x2/bf16x2/f32/f64/e4m3/e5m2/e4m3x2/e5m2x2/e4m3x4/e5m2x4",
+    "halves": "f16/bf16/f16x2/bf16x2",
+    "eighths": "e4m3/e5m2/e4m3x2/e5m2x2/e4m3x4/e5m2x4",
     "restricted": "sync_restrict::shared::cta/sync_restrict::shared::cluster"
     "/sync_restrict::shared::cluster::read",
     "ctas": "cta_group::1/cta_group::2",

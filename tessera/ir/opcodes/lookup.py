@@ -270,7 +270,7 @@ def _describe(
     return Meaning(
         opcode=".".join(form.name),
         roles=tuple(spec.role for spec in layout),
-        words=tuple("" if spec.shape else spec.word for spec in layout),
+        words=tuple(_called(spec) for spec in layout),
         effects=effects,
         kind=_kind(form, modifiers, effects),
         flow=form.flow,
@@ -279,6 +279,12 @@ def _describe(
         reads_state="state" in form.flags,
         aligned="aligned" in form.flags or "aligned" in modifiers,
     )
+
+
+def _called(spec: OpcodeOperand) -> str:
+    if spec.shape == "address":
+        return f"[{spec.word.rstrip('1234')}]"
+    return "" if spec.shape else spec.word
 
 
 def _has_side_effects(

@@ -22,9 +22,12 @@ _GENERIC = frozenset({"global", "shared", "local"})
 _LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
 USUAL = {
     **dict.fromkeys(("bar", "threads", "count", "stride", "desc"), "u32"),
-    **dict.fromkeys(("policy", "smem", "desc2"), "b64"),
+    **dict.fromkeys(("policy", "smem", "desc2"), "u64"),
     **{"q": "pred", "p": "!pred", "i": "i", "srcsize": "u32/pred"},
-    **dict.fromkeys(("d", "x", "a", "b", "c", "e", "s", "mask", "n", "ctas"), "."),
+    **dict.fromkeys(("d", "x", "a", "b", "c", "e", "s", "mask", "n"), "."),
+    **dict.fromkeys(("[a]", "[d]", "[mbar]"), "[]"),
+    **dict.fromkeys(("[tmem]", "[acc]", "[lut]"), "[u32]"),
+    "ctas": "u16/u32",
 }
 """The words of forms for operands that the form of an opcode leaves out, by the table's word."""
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
@@ -78,7 +81,7 @@ def value_fits(operand: str, wanted: str, *, wider: bool, takes_special: bool) -
         case "%":
             kind = operand.partition(":")[0][1:]
             return takes_special and register_fits(kind, wanted, wider)
-        case "{" | "[" | "=" | ":" | "(" | "_":
+        case "{" | "[" | "=" | ":" | "(" | "_" | "-":
             return False
     if "|" in operand or "." in operand:
         return False
@@ -89,7 +92,7 @@ def is_value(operand: str) -> bool:
     """Whether an operand is a register, a constant or a vector, of any type."""
     if operand[0] == "{":
         return True
-    return operand[0] not in "[%=:(_" and "|" not in operand and "." not in operand
+    return operand[0] not in "[%=:(_-" and "|" not in operand and "." not in operand
 
 
 def pair_fits(operand: str, *, is_needed: bool) -> str | None:

@@ -245,7 +245,7 @@ class Meaning:
     `widened_meaning`. `side_effects`: it does something besides writing its destinations, so it
     must not be dropped when they are dead. `reads_state`: it reads state of the machine that is
     neither an operand nor memory. `aligned`: every thread of the warp must execute it together.
-    `words` are the table's words for operands without brackets ("" for others).
+    `words` are the table's words for operands ("" for vectors and lists).
     """
 
     opcode: str

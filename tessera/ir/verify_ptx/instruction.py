@@ -44,6 +44,7 @@ UNDOCUMENTED = frozenset({"cctl"})
 
 LONGEST_COMPARED = 200
 _PART = re.compile(r"\.[bh]\d+$")
+_ADDRESS = re.compile(r"\[[^*]|[?=]")
 _CONSTANTS = (ptx.Integer, ptx.Float, ptx.Unary, ptx.Binary, ptx.Conditional, ptx.Cast)
 _GOOD: set[tuple[ptx.Opcode, tuple[type, ...]]] = set()  # kept from module to module
 _RESULTS = (
@@ -275,6 +276,8 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
             return None if word == "?" or is_value(word) else f"{_describe(word)} cannot stand here"
         case "-":
             return "no operand belongs here"
+        case "[]":
+            return None if _ADDRESS.match(word) else "an address of one part belongs here"
         case "A":
             return address_fault(word, modifiers, is_store=opcode.name == "st")
         case "C":
@@ -292,7 +295,11 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
         fits = vector_fits(word, number, element)
         return None if fits else f"a vector of {number} registers of `.{element}` belongs here"
     if wanted[0] == "%":
-        wanted, word = wanted[1:], _PART.sub("", word)
+        wanted, word = wanted[1:], _PART.sub("", word.removeprefix("-"))
+    if wanted[0] == "[":
+        if not _ADDRESS.match(word):
+            return "an address of one part belongs here"
+        wanted, word = wanted[1:-1], word.strip("[]")
     wider = wanted.endswith("~")
     type_name = _type(wanted.removesuffix("~"), chosen.types)
     if type_name is None:

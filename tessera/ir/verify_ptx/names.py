@@ -77,6 +77,8 @@ def operand_word(operand: ptx.Operand, kinds: Mapping[str, str]) -> str:
             return "{" + ",".join([operand_word(e, kinds) for e in elements]) + "}"
         case ptx.Not(inner):
             return f"!{operand_word(inner, kinds)}"
+        case ptx.Negated(inner):
+            return f"-{operand_word(inner, kinds)}"
         case ptx.Pair(first, second):
             return f"{operand_word(first, kinds)}|{operand_word(second, kinds)}"
         case ptx.Sink():

@@ -45,33 +45,34 @@ cp.async.wait_all |  |
 cp.async.wait_group |  |
 cp.async.mbarrier.arrive | [noinc] [shared/shared::cta] b64 |
 cp.async.bulk | {relaxed @scope} shared::cluster global mbarrier::complete_tx::bytes [@multicast]
-            [@report] [L2::cache_hint] [b128] | . . u32
+            [@report] [L2::cache_hint] [b128] | . . u32 _
 cp.async.bulk | {relaxed @scope} shared::cta global mbarrier::complete_tx::bytes [@report]
-            [L2::cache_hint] [ignore_oob] [b128] | . . u32
+            [L2::cache_hint] [b128] | . . u32 _
+cp.async.bulk | {relaxed @scope} shared::cta global mbarrier::complete_tx::bytes [@report]
+            [L2::cache_hint] ignore_oob [b128] | . . u32 u32 u32
 cp.async.bulk | {relaxed @scope} shared::cluster shared::cta mbarrier::complete_tx::bytes
-            [@report] [b128] | . . u32
+            [@report] [b128] | . . u32 _
 cp.async.bulk | {relaxed @scope} global shared::cta bulk_group [L2::cache_hint] [cp_mask] [b128]
             | . . u32
 cp.async.bulk.commit_group |  |
 cp.async.bulk.wait_group | [read] |
 cp.async.bulk.prefetch | L2 global [L2::cache_hint/L2::evict_last] | . u32
 cp.async.bulk.tensor | @tensor shared::cluster global [@load] mbarrier::complete_tx::bytes
-            [@multicast]
-            [@ctas] [@report] [L2::cache_hint] {@moved [@resized]} |
+            [@multicast] [@ctas] [@report] [L2::cache_hint] {@moved [@resized]} | _ _ _
 cp.async.bulk.tensor | @tensor shared::cta global [@load] mbarrier::complete_tx::bytes [@ctas]
-            [@report] [L2::cache_hint] {@moved [@resized]} |
+            [@report] [L2::cache_hint] {@moved [@resized]} | _ _ _
 cp.async.bulk.tensor | @tensor global shared::cta [tile/tile::scatter4/im2col_no_offs] bulk_group
             [L2::cache_hint] {@moved [@resized]} |
 cp.async.bulk.prefetch.tensor | @tensor L2 global [@load] [L2::cache_hint/L2::evict_last] {@moved
             [@resized]} |
 cp.reduce.async.bulk | shared::cluster shared::cta mbarrier::complete_tx::bytes and/or/xor b32 | . .
-            u32
+            u32 _
 cp.reduce.async.bulk | shared::cluster shared::cta mbarrier::complete_tx::bytes add u32/s32/u64 | .
-            . u32
+            . u32 _
 cp.reduce.async.bulk | shared::cluster shared::cta mbarrier::complete_tx::bytes min/max u32/s32 | .
-            . u32
+            . u32 _
 cp.reduce.async.bulk | shared::cluster shared::cta mbarrier::complete_tx::bytes inc/dec u32 | . .
-            u32
+            u32 _
 cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] and/or/xor b32/b64 | . . u32
 cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] add u32/s32/u64/f32/f64 | . .
             u32
@@ -80,7 +81,7 @@ cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] min/max
             u32/s32/u64/s64/f16/bf16 | . . u32
 cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] inc/dec u32 | . . u32
 cp.reduce.async.bulk.tensor | @tensor global shared::cta add/min/max/inc/dec/and/or/xor
-            [tile/im2col_no_offs] bulk_group [L2::cache_hint] {@moved [@resized]} |
+            [tile/im2col_no_offs] bulk_group [L2::cache_hint] {@moved [@resized]} | _ _
 applypriority.async.bulk | [global] bulk_group L2::evict_normal | . u32
 applypriority.async.bulk.tensor | @tensor [global] [@load] bulk_group L2::evict_normal {@moved
             [@resized]} |
@@ -90,14 +91,17 @@ multimem.cp.reduce.async.bulk | global shared::cta bulk_group add/min/max/and/or
 multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] and/or/xor b32/b64 | !D A
 multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max u32/s32/u64/s64
             | !D A
+multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add [v2/v4] f32/f64 |
 multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max [acc::f32/acc::f16]
-            [v2/v4/v8] @reduced |
+            [v2/v4/v8] @halves/@eighths |
 multimem.st | [weak] {relaxed/release @scope} [global] [acc::f32]
             b32/b64/u32/u64/s32/s64/f64 | A T
-multimem.st | [weak] {relaxed/release @scope} [global] [v2/v4/v8] [acc::f32] @reduced |
+multimem.st | [weak] {relaxed/release @scope} [global] [v2/v4/v8] [acc::f32]
+            f32/f64/@halves/@eighths |
 multimem.red | {relaxed/release @scope} [global] and/or/xor b32/b64 [acc::f32] | A T
 multimem.red | {relaxed/release @scope} [global] add/min/max u32/s32/u64/s64 [acc::f32] | A T
-multimem.red | {relaxed/release @scope} [global] add/min/max [v2/v4/v8] [acc::f32] @reduced |
+multimem.red | {relaxed/release @scope} [global] add [v2/v4] [acc::f32] f32/f64 |
+multimem.red | {relaxed/release @scope} [global] add/min/max [v2/v4/v8] [acc::f32] @halves |
 multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [acc::f32] | A
 multimem.red.async | release gpu/sys [global] add u32/s32/u64 [acc::f32] | A T
 """

@@ -26,8 +26,8 @@ fence.proxy.tensormap::generic +acq_rel |                      | fence | side
 # 9.7.13.15 mbarrier; a wait may also give a report, p|q and d
 mbarrier.init                              | [mbar] count                           | barrier
 mbarrier.inval                             | [mbar]                                 | barrier
-mbarrier.arrive, mbarrier.arrive_drop +expect_tx | d [mbar] count ctas              | barrier
-mbarrier.arrive, mbarrier.arrive_drop -expect_tx | d [mbar] count? ctas             | barrier
+mbarrier.arrive, mbarrier.arrive_drop +expect_tx/noComplete | d [mbar] count ctas   | barrier
+mbarrier.arrive, mbarrier.arrive_drop -expect_tx -noComplete | d [mbar] count? ctas | barrier
 mbarrier.expect_tx, mbarrier.complete_tx   | [mbar] count ctas                      | barrier
 mbarrier.test_wait -phase_type::primary    | p [mbar]=mbarrier_test/1/8 s           | barrier | side
 mbarrier.test_wait +phase_type::primary    | p d? [mbar]=mbarrier_test/1/8 s        | barrier | side

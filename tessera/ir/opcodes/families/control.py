@@ -30,5 +30,5 @@ trap        | |
 brkpt       | |
 pmevent     | [mask] | i
 nanosleep   | u32 | u32
-setmaxnreg  | inc/dec sync aligned u32 | _
+setmaxnreg  | inc/dec sync aligned u32 | i
 """

@@ -22,30 +22,31 @@ fabric.try_red.async.tensor | [remote]=reduce/fabric/box [a]=read/1/box n? [mbar
 
 FORMS = """
 fabric.try_get | async shared::cta mbarrier::complete_tx::bytes mbarrier::report::fabric
-            [L2::cache_hint] [relaxed] sys b128 [acc::f32] | . . u32
+            [L2::cache_hint] [relaxed] sys b128 [acc::f32] | _ _ u32 _
 fabric.try_put | async [multimem] shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
-            [L2::cache_hint] [cp_mask/counted::bytes] [relaxed] sys b128 [acc::f32] | . . u32
+            [L2::cache_hint] [cp_mask/counted::bytes] [relaxed] sys b128 [acc::f32] | _ _ u32 _
 fabric.try_red | async [multimem] shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
             [counted::bytes] [L2::cache_hint] [relaxed] sys add/min/max/and/or/xor
-            @memory/f16/bf16/f16x2/bf16x2 [acc::f32] | . . u32
+            @memory/f16/bf16/f16x2/bf16x2 [acc::f32] | _ _ u32 _
 fabric.try_pullred | async multimem shared::cta mbarrier::complete_tx::bytes
             mbarrier::report::fabric [L2::cache_hint] [relaxed] sys add/min/max/and/or/xor
-            @memory/f16/bf16 [acc::f32] sync | . . u32
+            @memory/f16/bf16 [acc::f32] sync | _ _ u32 _
 fabric.try_atom | async shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
-            [L2::cache_hint] relaxed sys and/or/xor b32/b64 [acc::f32] |
+            [L2::cache_hint] relaxed sys and/or/xor b32/b64 [acc::f32] | _ _ _ _
 fabric.try_atom | async shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
-            [L2::cache_hint] relaxed sys exch/cas b32/b64/b128 [acc::f32] |
+            [L2::cache_hint] relaxed sys exch/cas b32/b64/b128 [acc::f32] | _ _ _ _
 fabric.try_atom | async shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
-            [L2::cache_hint] relaxed sys add/min/max @integers/f32/f64/f16x2/bf16x2 [acc::f32] |
+            [L2::cache_hint] relaxed sys add/min/max @integers/f32/f64/f16x2/bf16x2 [acc::f32] | _
+            _ _ _
 fabric.try_get.async.tensor | @tensor shared::cta [tile] mbarrier::complete_tx::bytes
             mbarrier::report::fabric [L2::cache_hint] @moved [@resized] [relaxed] sys b128
-            [acc::f32] |
+            [acc::f32] | _ _ _ _
 fabric.try_put.async.tensor | [multimem] @tensor shared::cta [tile] mbarrier::complete_tx::16B
             mbarrier::report::fabric [counted::bytes] [L2::cache_hint] @moved [@resized] [relaxed]
-            sys b128 [acc::f32] | . . u32
+            sys b128 [acc::f32] | _ _ u32 _
 fabric.try_red.async.tensor | [multimem] @tensor shared::cta [tile] mbarrier::complete_tx::16B
             mbarrier::report::fabric [counted::bytes] [L2::cache_hint] @moved [@resized] [relaxed]
-            sys add/min/max/and/or/xor/inc/dec [acc::f32] | . . u32
+            sys add/min/max/and/or/xor/inc/dec [acc::f32] | _ _ u32 _
 fabric.submit | [op_restrict::fetching] [acc::f32] |
 fabric.wait | sync_restrict::reads [acc::f32] |
 """

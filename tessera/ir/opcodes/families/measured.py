@@ -101,7 +101,7 @@ bfe | | 2:0..255
 bfe bfi | | 3:0..255
 bfi | | 4:0..255
 bmsk szext | | 7.6 sm_70+
-clmad | | 9.3 sm_80+
+clmad.hi clmad.lo | | 9.3 sm_80+
 clusterlaunchcontrol.query_cancel clusterlaunchcontrol.try_cancel st.bulk | | 8.6 sm_100+
 clusterlaunchcontrol.try_cancel | multicast::cluster::all | 8.6 sm_100f+ sm_120f+ sm_110f+
 cp.async cp.async.commit_group cp.async.mbarrier.arrive cp.async.wait_all cp.async.wait_group
@@ -114,7 +114,7 @@ cp.async | L2::256B | 7.4
 cp.async | L1::32B | 7.4
 cp.async | | 2:4,8,16
 cp.async | cg | 2:16
-cp.async | | 3:0..16
+cp.async | -L2::cache_hint | 3:0..16
 cp.async.bulk cp.async.bulk.commit_group cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor
     cp.async.bulk.tensor cp.async.bulk.wait_group cp.reduce.async.bulk cp.reduce.async.bulk.tensor
     elect.sync mbarrier.complete_tx mbarrier.expect_tx | | 8.0 sm_90+
@@ -129,7 +129,7 @@ cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff
 cp.async.bulk | ignore_oob | 9.2
 cp.async.bulk cp.async.bulk.tensor | mbarrier::report::disabled | 9.4 sm_107f+
 cp.async.bulk | multicast::cluster::16b | 9.4
-cp.async.bulk | b128 -ignore_oob | 9.3
+cp.async.bulk | relaxed | 9.3
 cp.async.bulk | cp_mask | 8.6 sm_100+
 cp.async.bulk | mbarrier::complete_tx::bytes -shared::cluster | 8.6
 cp.async.bulk cp.reduce.async.bulk | | 2:0..1048560/16
@@ -152,8 +152,8 @@ cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] 5d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] 2d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] 3d |
 cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}]/[b32] tile::gather4 |
-cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.init
-    mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
+cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.arrive_drop
+    mbarrier.init mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
 cp.reduce.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] |
 cp.reduce.async.bulk.tensor | 0=[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
 cp.reduce.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*3}]/[*{b32*5}] 4d |
@@ -230,7 +230,7 @@ fence | alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
 fence | release sys | 8.6
 fence | release -mbarrier_init | 8.6
 fence.proxy.tensormap::generic tensormap.cp_fenceproxy | | 8.3 sm_90+
-fence.proxy.tensormap::generic | | 1:128
+fence.proxy.tensormap::generic | -acq_rel | 1:128
 fma | oob | 8.1 sm_90+
 isspacep | 1=b16/pred/{b32*2} |
 ld | L2::256B | 7.4 sm_80+
@@ -291,17 +291,11 @@ mbarrier.arrive mbarrier.arrive_drop | expect_tx | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | relaxed | 8.6 sm_90+
 mbarrier.arrive | shared::cluster | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop | cta | 8.0
-mbarrier.arrive | -shared | 7.1
-mbarrier.arrive mbarrier.arrive_drop | 2=#i | 7.8 sm_90+
-mbarrier.arrive | 0=_ | 7.1
-mbarrier.arrive | #3 cta | 8.0 sm_90+
+mbarrier.arrive mbarrier.arrive_drop | #3 -noComplete | 7.8 sm_90+
 mbarrier.arrive | -expect_tx | 2:0..
-mbarrier.arrive_drop | shared::cta | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
-mbarrier.arrive_drop | #3 | 8.0 sm_100+ sm_80 sm_86 sm_87 sm_88 sm_89 sm_90a | 7.8 sm_90
-mbarrier.arrive_drop | cta -noComplete | 8.0 sm_90+
 mbarrier.check_layout | | 9.3 sm_90+
 mbarrier.init | layout::v1 | 9.3 sm_90+
-mbarrier.init | layout::v0 | 9.3 sm_90+
+mbarrier.init mbarrier.pending_count | layout::v0 | 9.3 sm_90+
 mbarrier.init | | 1:1..1048575
 mbarrier.test_wait | phase_type::primary | 9.3 sm_90+
 mbarrier.test_wait | phase_type::conditional | 9.3 sm_90+
@@ -351,6 +345,8 @@ multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
 multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
 multimem.ld_reduce | acc::f32 | 8.2
+multimem.ld_reduce multimem.st | e4m3x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+multimem.ld_reduce multimem.st | e5m2x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
 nanosleep | | 6.2 sm_70+
 neg | f16 | 5.1 sm_53+
 neg | f16x2 | 5.1 sm_53+
@@ -399,7 +395,7 @@ tcgen05.mma | scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma tcgen05.mma.sp | scale_vec::1X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma | scale_vec::4X | 8.7 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws tcgen05.mma.ws.sp | kind::i8 | 8.6 sm_100a sm_110a
-tcgen05.mma tcgen05.mma.ws | kind::ti16 | 9.4 sm_107f+
+tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws tcgen05.mma.ws.sp | kind::ti16 | 9.4 sm_107f+
 tcgen05.mma tcgen05.mma.sp | block32 | 8.8
 tcgen05.mma tcgen05.mma.sp | block16 | 8.8
 tcgen05.mma | decompress::lut::b | 9.4 sm_107f+

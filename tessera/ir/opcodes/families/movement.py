@@ -154,7 +154,7 @@ createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b
 createpolicy.range | [global] [fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
             _ u32 u32
 createpolicy.cvt | L2 b64 | !b64
-istypep     | texref/samplerref/surfref | !pred _ | 4.0 sm_30
+istypep     | texref/samplerref/surfref | !pred u64 | 4.0 sm_30
 stacksave   | u32/u64 | !D
 stackrestore | u32/u64 | !T
 alloca      | u32/u64 | !D T i

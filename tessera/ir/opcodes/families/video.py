@@ -21,7 +21,7 @@ vadd vsub vabsdiff vmin vmax | u32/s32 u32/s32 u32/s32 [sat] | !%u32 %u32 %u32 u
 vadd vsub vabsdiff vmin vmax | u32/s32 u32/s32 u32/s32 [sat] add/min/max | !u32 %u32 %u32 u32
 vshl vshr   | u32/s32 u32/s32 u32 [sat] clamp/wrap | !%u32 %u32 %u32 u32
 vshl vshr   | u32/s32 u32/s32 u32 [sat] clamp/wrap add/min/max | !u32 %u32 %u32 u32
-vmad        | u32/s32 u32/s32 u32/s32 [po] [sat] [shr7/shr15] | !u32 %u32 %u32 u32
+vmad        | u32/s32 u32/s32 u32/s32 [po] [sat] [shr7/shr15] | !u32 %u32 %u32 %u32
 vset        | u32/s32 u32/s32 @signed | !%u32 %u32 %u32 u32
 vset        | u32/s32 u32/s32 @signed add/min/max | !u32 %u32 %u32 u32
 vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 | u32/s32 u32/s32 u32/s32 [sat/add] | !%u32 !%u32 !%u32
