@@ -70,9 +70,9 @@ sys.stdout.flush()
 time.sleep(60)
 """
 OTHER_TOKEN = """
-from tessera.backend.transports import greeting
-real = greeting._proof
-greeting._proof = lambda token, *a, **k: real("another", *a, **k)
+from tessera.backend.transports import proved_links
+real = proved_links._proof
+proved_links._proof = lambda token, *a, **k: real("another", *a, **k)
 from tessera.driver.hosts.device_process import main
 main()
 """

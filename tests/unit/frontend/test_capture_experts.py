@@ -146,7 +146,7 @@ def test_what_was_measured_on_a_slice_is_kept_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only cuts that leave results of the same form as the whole GPU's are tried there."""
-    from tessera.frontend.capture import tuning
+    from tessera.frontend.capture.graphs import tuning
 
     pytest.importorskip("triton", reason="Triton is not installed")
     monkeypatch.delenv("TESSERA_NO_CACHE", raising=False)

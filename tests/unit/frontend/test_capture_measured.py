@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from tessera.driver.trace.tile_choice import TileChoice, tiles_here
-from tessera.frontend.capture import measured, tuning
+from tessera.frontend.capture import measured
+from tessera.frontend.capture.graphs import tuning
 from tessera.frontend.capture.products import ProductCut, ProductPrices
 from tessera.frontend.machine.gpu_table import find_gpu
 
