@@ -58,9 +58,7 @@ def write_steps(name: str, folder: str, on_progress: OnProgress | None = None) -
     """
     path, tokens = read_share(name)
     if tokens <= 1:
-        raise WrongOption(
-            f"say how many tokens the answer to a prompt has: `{path}:256`"
-        )
+        raise WrongOption(f"say how many tokens the answer to a prompt has: `{path}:256`")
     programs, _ = steps_of_config(path, on_progress, alike=True)
     files: dict[bool, list[str]] = {True: [], False: []}
     for label, program in programs.items():
