@@ -68,7 +68,7 @@ Every rate, latency and cost of a plan is simulated from the times of its steps.
 | `model` | nothing of this step; a model that was fitted on an H200 | half within a factor of {model[median_factor]:.2f}, nine of ten within {model[p90_factor]:.2f} (`fit_durations.json`) |
 | `sheet` | nothing; the same model with a data sheet | bars of 110% plus 8 us and more: see below |
 
-`fit_durations.json`, `tables.json`, `direction.json`, `promises.json`, `fleets.json` and `homogeneous.json` were made with times of library calls as they were before these were centred on three engines (18 November 2026), and have not been made again.
+`fit_durations.json`, `direction.json`, `promises.json`, `fleets.json` and `homogeneous.json` were made with times of library calls as they were before these were centred on three engines (18 November 2026), and have not been made again.
 
 Times of a library's kernels differ from library to library: bars between libraries hold for {libraries[blind]:.0%} of rows of a library that they know nothing of (`libraries.json`). Versions of one library differ as much, and no bar covers that.
 
@@ -87,6 +87,8 @@ Which of two GPUs is faster, by data sheets alone with nothing of the two in any
 | pair | products | attention of prompts | attention of a decode step |
 |---|---|---|---|
 {pairs}
+
+With each GPU left out of the tables in turn, and priced by the rows of others, the bars of two GPUs support a statement which of them is faster for {ranked[stated]} of {ranked[pairs]} rows and pairs of GPUs; {wrong:.1%} of these statements are wrong (`held_out.json`).
 
 The L40S lowers its clock under a long load, so long prompts take longer there than predicted. cuBLAS needs several times as long as the best kernel for products of eight rows or fewer on it.
 
@@ -148,6 +150,8 @@ def page() -> str:
         tables=files["tables"]["a100/l40s"]["all"],
         ratio=max(_ratios(files["tables"])),
         near=files["held_out"]["summary"],
+        ranked=files["held_out"]["rankings"],
+        wrong=files["held_out"]["rankings"]["wrong"] / files["held_out"]["rankings"]["stated"],
         model=files["fit_durations"]["held_out_by_rows"]["all"],
         libraries=files["libraries"]["summary"],
         rows=sum(family["rows"] for family in families.values()),

@@ -12,7 +12,9 @@ with their rows, too: there `planning.prices.floors` keeps a guess from being sl
 is worse in bandwidth and arithmetic. `model` has both for the guess without any rows. `inverted`
 are predictions in a plan by which the GPU is 5% slower than a worse one, or 5% faster than a better
 one, and was not; `before` is how many there are without the order of GPUs. Where measured times of
-two others are in the wrong order, no guess agrees with both. A family misses if less than nine
+two others are in the wrong order, no guess agrees with both. `rankings`: pairs of GPUs, each left
+out in turn, on which the bars of the two predictions support a statement which of them is faster,
+and how many of these are wrong by more than 5%. A family misses if less than nine
 in ten are within 30%, or bars hold in other than 88 to 92%; `cause` says why, as far as known.
 """
 
@@ -20,10 +22,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import permutations
-from math import exp, log, log1p
+from itertools import combinations, permutations
+from math import exp, hypot, log, log1p
 
 from benchmarks.common import arguments, write
 from benchmarks.prediction.libraries import PACKAGE, Key, number, version
@@ -228,6 +231,20 @@ def inversions(guesses: Guesses) -> Iterator[str]:
                 yield f"{first} {second} {key[1]}"
 
 
+def rankings(guesses: Guesses) -> Counter[str]:
+    """Pairs of GPUs on which the bars of predictions support a statement, and wrong ones."""
+    found: Counter[str] = Counter()
+    for first, second in combinations(guesses, 2):
+        for key in guesses[first].keys() & guesses[second].keys():
+            own, rival = guesses[first][key], guesses[second][key]
+            said, true = log(own.ns / rival.ns), log(own.measured / rival.measured)
+            is_stated = abs(said) > hypot(own.bar, rival.bar)
+            found["pairs"] += 1
+            found["stated"] += is_stated
+            found["wrong"] += is_stated and said * true < 0 and abs(true) > log(1.05)
+    return found
+
+
 def main() -> None:
     parser = arguments(__doc__, "held_out.json")
     parser.add_argument("--rows", type=int, default=300, help="of a family on a GPU, at most")
@@ -240,6 +257,7 @@ def main() -> None:
         "library": given.library,
         "families": families,
     }
+    ranked: Counter[str] = Counter()
     for kind, dtype in FAMILIES:
         family = read_family(kind, dtype, gpus, given.library)
         every: dict[str, dict[Key, Guess]] = {}
@@ -258,6 +276,7 @@ def main() -> None:
             figures["beside"] = nearness(plans[gpu.key])
             print(name, gpu.key, json.dumps(figures), flush=True)
             families[f"{name} {gpu.key}"] = figures
+        ranked += rankings(plans)
         before, inverted = list(inversions(every)), list(inversions(plans))
         print(kind.value, dtype, "inverted", len(inverted), "before", len(before), flush=True)
         document[f"inverted {kind.value} {dtype}"] = {
@@ -265,6 +284,7 @@ def main() -> None:
             "before": len(before),
             "some": inverted[:8],
         }
+    document["rankings"] = dict(ranked)
     document["summary"] = {
         "families_on_gpus": len(families),
         "nine_in_ten_within_30": sum(float(str(f["within_30"])) >= 0.9 for f in families.values()),

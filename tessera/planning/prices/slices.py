@@ -48,10 +48,10 @@ def slices_by_wholes(costs: Costs, guessed: Costs, wide: Machine, count: int) ->
         is_slice = wide.devices[n].sms < gpus[n].sms
         if not (is_slice and isinstance(cost, Duration) and isinstance(there, Duration)):
             return cost
-        if cost.source not in GUESSES or there == its:
-            return cost
         assert isinstance(own, Duration)
         assert isinstance(its, Duration)
+        if cost.source not in GUESSES or (there == its and own.ns >= its.ns):
+            return cost
         return replace(
             cost,
             ns=there.ns * max(1.0, own.ns / its.ns),
