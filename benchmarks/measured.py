@@ -64,6 +64,24 @@ def _planted(data: Data) -> Data:
     return {"planted": planted, "found": found, "kinds": len(kinds), **data}
 
 
+def _judged(data: Data) -> Data:
+    kinds = {name: kind for name, kind in data.items() if isinstance(kind, dict)}
+    parts = {"": _RANDOM, "held_": [name for name in kinds if name.startswith("held out")]}
+    said: Data = {}
+    for prefix, names in parts.items():
+        rows = [kinds[name] for name in names]
+        said[f"{prefix}taken"] = sum(row["taken by ptxas"] for row in rows)
+        refused = sum(row["refused by ptxas"] for row in rows)
+        said[f"{prefix}asked"] = said[f"{prefix}taken"] + refused
+        said[f"{prefix}wrong"] = sum(row["refused wrongly"] for row in rows)
+        both = sum(row["share refused"] * row["refused by ptxas"] for row in rows)
+        said[f"{prefix}share"] = both / refused
+    return said
+
+
+_RANDOM = ("known statements", "neighbours of known statements", "forms")
+
+
 def _sizes(data: Data) -> Data:
     sizes = data["sizes"]
     names = ("50 to 200 KB", "200 KB to 1 MB", "above 1 MB")
@@ -181,6 +199,15 @@ GROUPS: dict[str, tuple[Figure, ...]] = {
             file="check_speed.json",
             command="python -m benchmarks.reading.check_speed",
             made=_checked,
+        ),
+        Figure(
+            what="single statements beside ptxas",
+            said="{asked:,} random statements, targets and versions: {wrong} of {taken:,} refused"
+            " wrongly, {share:.1%} of what ptxas refuses refused; held out sources: {held_wrong} of"
+            " {held_taken:,} wrongly, {held_share:.1%}",
+            file="verdicts.json",
+            command="python -m benchmarks.reading.verdicts judge",
+            made=_judged,
         ),
         Figure(
             what="damaged PTX",

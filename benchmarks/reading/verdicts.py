@@ -149,7 +149,7 @@ def judge(options: argparse.Namespace) -> int:
     for place, (kind, pieces) in enumerate(kinds.items()):
         seconds = (until - processor_seconds()) / (len(kinds) - place)
         tally = compare(oracle, pieces, seconds)
-        rows += rng.sample(tally.rows, min(len(tally.rows), 200))
+        rows += rng.sample(tally.rows, min(len(tally.rows), 100))
         report[kind] = tally.to_json(rng)
         print(kind, report[kind], flush=True)
         write(report, options.output)

@@ -83,8 +83,6 @@ GROUPS: dict[str, str] = {
     "resized": "override::global_dim/override::global_dim_stride",
     "field": "global_address/rank/box_dim/global_dim/global_stride/element_stride/elemtype"
     "/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode",
-    "halves": "f16/bf16/f16x2/bf16x2",
-    "eighths": "e4m3/e5m2/e4m3x2/e5m2x2/e4m3x4/e5m2x4",
     "restricted": "sync_restrict::shared::cta/sync_restrict::shared::cluster"
     "/sync_restrict::shared::cluster::read",
     "ctas": "cta_group::1/cta_group::2",

@@ -18,7 +18,7 @@ from tessera.ir.opcodes.rules import operand_class, read_rule, rules_for, target
 from tessera.ir.ptx import syntax as ptx
 
 RECORDED = Path(__file__).parents[2] / "data" / "opcodes" / "verdicts.txt"
-FLOOR = 0.945
+FLOOR = 0.985
 _TILE = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f5, %f6, %f7, %f8};"
 FP8_TILE = f"f8f6f4.f32.e4m3.e5m2.f32 {_TILE}"
 FP4_TILE = f"f8f6f4.f32.e2m1.e2m1.f32 {_TILE}"

@@ -93,15 +93,20 @@ multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max u32/s3
             | !D A
 multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add [v2/v4] f32/f64 |
 multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max [acc::f32/acc::f16]
-            [v2/v4/v8] @halves/@eighths |
+            v2/v4/v8 f16/bf16/e4m3/e5m2/e4m3x2/e5m2x2 |
+multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max [acc::f32/acc::f16]
+            [v2/v4] f16x2/bf16x2/e4m3x4/e5m2x4 |
 multimem.st | [weak] {relaxed/release @scope} [global] [acc::f32]
             b32/b64/u32/u64/s32/s64/f64 | A T
-multimem.st | [weak] {relaxed/release @scope} [global] [v2/v4/v8] [acc::f32]
-            f32/f64/@halves/@eighths |
+multimem.st | [weak] {relaxed/release @scope} [global] v2/v4/v8 [acc::f32]
+            f16/bf16/e4m3/e5m2/e4m3x2/e5m2x2 |
+multimem.st | [weak] {relaxed/release @scope} [global] [v2/v4] [acc::f32]
+            f32/f16x2/bf16x2/e4m3x4/e5m2x4 |
 multimem.red | {relaxed/release @scope} [global] and/or/xor b32/b64 [acc::f32] | A T
 multimem.red | {relaxed/release @scope} [global] add/min/max u32/s32/u64/s64 [acc::f32] | A T
 multimem.red | {relaxed/release @scope} [global] add [v2/v4] [acc::f32] f32/f64 |
-multimem.red | {relaxed/release @scope} [global] add/min/max [v2/v4/v8] [acc::f32] @halves |
+multimem.red | {relaxed/release @scope} [global] add/min/max v2/v4/v8 [acc::f32] f16/bf16 |
+multimem.red | {relaxed/release @scope} [global] add/min/max [v2/v4] [acc::f32] f16x2/bf16x2 |
 multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [acc::f32] | A
 multimem.red.async | release gpu/sys [global] add u32/s32/u64 [acc::f32] | A T
 """

@@ -59,7 +59,8 @@ membar      | proxy alias/async |  | 7.5 sm_60 async:8.0/sm_90
 fence       | [sc/acq_rel/acquire/release] @scope |
 fence       | mbarrier_init release cluster |
 fence       | acquire/release sync_restrict::shared::cta/sync_restrict::shared::cluster cluster |
-fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release/acq_rel sys
+fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release/acq_rel
+            @scope
             [@restricted/global/shared::cta/shared::cluster] |
 fence       | proxy alias [acquire/release/acq_rel] [sys] |
 fence       | proxy async [global/shared::cta/shared::cluster] [@restricted] |

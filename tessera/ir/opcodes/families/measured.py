@@ -345,6 +345,8 @@ multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
 multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
 multimem.ld_reduce | acc::f32 | 8.2
+multimem.ld_reduce multimem.st | e4m3x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+multimem.ld_reduce multimem.st | e5m2x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
 multimem.ld_reduce multimem.st | e4m3x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
 multimem.ld_reduce multimem.st | e5m2x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
 nanosleep | | 6.2 sm_70+
@@ -381,6 +383,7 @@ st | L1::evict_unchanged | 7.4
 st | 1=b128 | 8.3 sm_70+
 st | mmio release | 9.3
 st | 2=f32/pred^pred |
+st.bulk | | 1:0../8
 st.bulk | | 2:0
 stmatrix | 1=#f/#i |
 tanh | | 7.0 sm_75+
@@ -389,6 +392,7 @@ tcgen05.alloc tcgen05.commit tcgen05.cp tcgen05.dealloc tcgen05.fence::after_thr
     tcgen05.mma.ws.sp tcgen05.relinquish_alloc_permit tcgen05.st tcgen05.wait::ld tcgen05.wait::st |
     | 8.6 sm_100f+ sm_110f+
 tcgen05.alloc tcgen05.dealloc | exclusive | 9.4
+tcgen05.alloc tcgen05.dealloc | | 1:32,64,128,256,512
 tcgen05.commit | sync_restrict::shared::read::mma::a | 9.4 sm_107f+
 tcgen05.ld.red | | 8.8 sm_101f+ sm_110f+
 tcgen05.mma | scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a

@@ -85,7 +85,7 @@ cvt         | rna [satfinite] tf32 f32 | !b32 T
 cvt         | * f16x2/bf16x2/@packed f32 | !_ T T
 cvt         | * f16x2/bf16x2/@packed f16x2/bf16x2/@packed |
 cvt         | * e4m3x4/e5m2x4/e2m3x4/e3m2x4/e2m1x4 f32 | | 8.7 sm_100a
-cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] |
+cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] | !s32~ s32~ s32~ b32~
 
 # moves, loads, stores, cache control, addresses
 prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T
@@ -141,11 +141,11 @@ st.bulk     | [weak] [shared::cta] | . u64/u32 i
 prefetch    | [global/local] L1/L2 | A
 prefetch    | [global] L2::evict_last/L2::evict_normal | A
 prefetch    | [const/param] tensormap |
-prefetch    | [L1/L2/L2::evict_last/L2::evict_normal] [global] L1::32B valid_addr | A
+prefetch    | [L1/L2/L2::evict_last/L2::evict_normal/tensormap] [global] L1::32B valid_addr | A
 prefetchu   | L1 | A
 isspacep    | @windows | !pred u32/u64
 cvta.to     | @windows u32/u64 | !D T
-cvta        | @windows u32/u64 | !D _
+cvta        | @windows u32/u64 | !D M
 mapa        | [shared::cluster] u32/u64 | !D T u32
 getctarank  | [shared::cluster] u32/u64 | !u32 T
 applypriority | [global] L2::evict_normal | A i
@@ -153,7 +153,7 @@ discard     | [global] L2 | A i
 createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32
 createpolicy.range | [global] [fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
             _ u32 u32
-createpolicy.cvt | L2 b64 | !b64
+createpolicy.cvt | L2 b64 | !b64 u64
 istypep     | texref/samplerref/surfref | !pred u64 | 4.0 sm_30
 stacksave   | u32/u64 | !D
 stackrestore | u32/u64 | !T
