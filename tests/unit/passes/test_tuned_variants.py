@@ -13,11 +13,15 @@ from tessera.driver.load import load
 from tessera.frontend.plan.tsp import parse_plan
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.architecture import architecture, runs_on, sms_of
+from tessera.ir.graph.access import AccessKind
 from tessera.ir.plan.print_plan import print_plan
 from tessera.ir.program.print_trace import print_program, program_digest
 from tessera.ir.program.program import Launch, Program, for_arch
+from tessera.passes.base import AnalysisManager
+from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.planning.prices.estimate_costs import best_variant
 from tests.helpers.command import tessc
+from tests.helpers.rule_cases import touched
 from tests.helpers.served import graph_of
 
 KERNEL = """.version 8.0
@@ -118,6 +122,26 @@ def test_every_variant_is_analysed() -> None:
     """The code for 48 SMs stores elsewhere: no step may be taken to leave that alone."""
     (one, _), (two, _) = (graph_of(program(more=more)).nodes for more in ("", "+2048"))
     assert [access.region for access in one.accesses] != [access.region for access in two.accesses]
+
+
+def test_what_all_variants_write_is_certain() -> None:
+    """One leaves out the last words of `y`; both read `x`, which comes first."""
+    copy = KERNEL.replace("(.param .u64 y,", "(.param .u64 x, .param .u64 y,").replace(
+        "    st.global", "    ld.param.u64 %rd3, [x]; ld.global.u32 %r2, [%rd3];\n    st.global"
+    )
+    whole = copy.format(variable="", more="")
+    given = (
+        "//! tessera.trace 2\n//! buffer x bytes=4 role=input\n"
+        "//! buffer y bytes=4096 role=output dtype=u32 shape=1024\n"
+        f"//! module m\n{whole}//! module m arch=sm_90a:48sm\n{whole}"
+        "//! launch m.fill grid=2,1,1 block=256,1,1 args=[x, y, u32:512]\n"
+        "//! variant sm_90a:48sm grid=1,1,1 block=64,1,1\n"
+    )
+    made = parse_trace(given)
+    (step,) = AnalysisManager(made).get(AccessRegions).steps
+    assert touched(made, step, "y", AccessKind.WRITE) == [(0, 2048)]
+    assert touched(made, step, "y", AccessKind.WRITE, must=True) == [(0, 256)]
+    assert touched(made, step, "x", AccessKind.READ) == [(0, 4)]
 
 
 @pytest.fixture(scope="module")
