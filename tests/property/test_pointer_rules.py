@@ -87,6 +87,18 @@ def test_a_distance_in_32_bits_that_memory_held(kept: str) -> None:
         checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
 
 
+@pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])
+def test_a_field_of_a_number_from_memory_is_an_index(kind: str) -> None:
+    word = "%r0" if kind.endswith("32") else "%d4"
+    body = f"""
+  ld.global.{kind} {word}, [%p2]; bfe.{kind} {word}, {word}, 4, 3; add.{kind} {word}, {word}, 4;
+  {"cvt.s64.s32 %d4, %r0;" if word == "%r0" else ""} shl.b64 %d4, %d4, 2;
+  add.s64 %d1, %p0, %d4; {STORE}
+"""
+    launch = "//! launch m.k grid=1,1,1 block=32,1,1 args=[b0, b1, b2]"
+    checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 0x10, 0x30, 0x40, 0x70))
+
+
 def test_more_pieces_than_a_region_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Squares of the thread; what lies between some of them counts as written, too."""
     monkeypatch.setattr(launch_report, "MOST_PIECES", 4)

@@ -19,10 +19,10 @@ buffer y bytes=256 role=output
 """
 
 
-def plan_for(launch: str) -> Plan:
+def plan_for(launch: str, kernel: str = COPY) -> Plan:
     """One launch on a whole A100: 108 SMs of `sm_80`."""
     step = f"launch m.copy {launch} args=[y, x, u32:64]"
-    return plan_of([trace(BUFFERS, COPY, step)], [["a"]])
+    return plan_of([trace(BUFFERS, kernel, step)], [["a"]])
 
 
 def judged(plan: Plan, *, sms: int = 108, arch: str = "sm_80") -> str:
@@ -64,3 +64,12 @@ def test_a_step_fits_its_device(launch: str, sms: int, arch: str, why: str) -> N
     else:
         assert f"step `#0 m.copy` cannot run on `a`, which is `{arch}` with {sms} SMs" in found
         assert why in found
+
+
+@pytest.mark.parametrize(("blocks", "fits"), [(216, True), (217, False)])
+def test_blocks_that_wait_for_others_must_be_there(blocks: int, fits: bool) -> None:
+    """Without a cooperative launch, too."""
+    spin = "WAIT: ld.volatile.global.u32 %r1, [%rd2]; setp.eq.u32 %p, %r1, 0; @%p bra WAIT;\n"
+    waits = COPY.replace("    mul.wide", f"    {spin}    mul.wide")
+    found = judged(plan_for(f"grid={blocks},1,1 block=1024,1,1", waits))
+    assert ("at most 216 run" not in found) is fits

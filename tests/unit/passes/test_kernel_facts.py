@@ -13,7 +13,7 @@ from tessera.ir.ptx.control_flow import build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
 from tessera.passes.kernel_facts.base_words import base_words, stored_words
 from tessera.passes.kernel_facts.call_graph import _loads_pointers
-from tessera.passes.kernel_facts.hidden_addresses import hidden_addresses
+from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden_addresses
 from tessera.passes.kernel_facts.inline_calls import inline_calls
 from tessera.passes.kernel_facts.kernel_needs import kernel_needs
 from tessera.passes.kernel_facts.shared_use import is_copy_wait, shared_steps, shared_use
@@ -243,3 +243,13 @@ def test_a_loop_that_tries_other_values_does_not_wait(body: str, waits: bool) ->
     meanings = [meaning_of(i) for i in flat.instructions]
     needs = kernel_needs(flat, build_control_flow(flat), meanings)
     assert [need.kind for need in needs] == [NeedKind.WAIT] * waits
+
+
+@pytest.mark.parametrize(
+    ("count", "pointer", "hides"), [(4, 8, False), (9, 8, True), (-1, 80, True)]
+)
+def test_words_of_which_the_number_is_unknown_may_be_any(
+    count: int, pointer: int, hides: bool
+) -> None:
+    hidden = HiddenAddresses((("x", 0, count),), {3: 4})  # the bit of the first word
+    assert hidden.where({"x": 0}, [pointer], has_tables=False) == ({3} if hides else set())
