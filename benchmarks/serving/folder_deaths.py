@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +179,10 @@ def processes(engine: Any, *, on_cpu: bool) -> list[int]:
     if not on_cpu:
         found: list[int] = engine.runtime._serving.processes()
         return found
-    children = []
+    children: list[int] = []
     for task in Path("/proc/self/task").iterdir():
-        children += [int(own) for own in (task / "children").read_text().split()]
+        with suppress(OSError):  # the thread has ended
+            children += map(int, (task / "children").read_text().split())
     return children
 
 
@@ -248,8 +250,8 @@ def died(given: argparse.Namespace, name: str) -> Row:
         row["dying"], more = clients.figures(right)
     grown = row["dying"]["seconds"]["p99"] - row["calm"]["seconds"]["p99"]
     row["p99 grows by s"] = round(grown, 3)
-    if dtype == "bf16" and not given.tiny:
-        sample = [(prompts[number], tokens) for number, tokens in [*others, *more][:64]]
+    sample = [(prompts[number], tokens) for number, tokens in [*others, *more][:64]]
+    if sample and not given.tiny:
         row["other answers against the library"] = behind_best(folder, "cuda", sample)
     return row
 
