@@ -214,7 +214,7 @@ def died(given: argparse.Namespace, name: str) -> Row:
     options: dict[str, Any] = {"weights": str(folder), "time_limit_s": STALL_S}
     names = json.loads((plan.parent / "devices.json").read_text("utf-8"))
     if given.tiny:
-        options |= {"backend": "cpu", "time_limit_s": 60.0}
+        options |= {"backend": "cpu", "time_limit_s": 2 * STALL_S}
     else:
         options |= {"backend": "cuda", "targets": dict(zip(names, SLICES, strict=True))}
     begun = time.monotonic()
@@ -227,7 +227,7 @@ def died(given: argparse.Namespace, name: str) -> Row:
         row: Row = {"starts_s": since(begun), "replicas": len(names)}
         asked = [engine.submit(own, max_tokens=most, ignore_end=True) for own in prompts]
         right = [own.result(300) for own in asked]
-        rate = 2.0 if given.tiny else 10.0
+        rate = 1.0 if given.tiny else 10.0
         with Clients(engine, prompts, most, rate) as clients:
             time.sleep(given.calm_s)
         row["calm"], others = clients.figures(right)

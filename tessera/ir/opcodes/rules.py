@@ -58,7 +58,9 @@ class ValueRange:
 
     operand: int
     ranges: tuple[range, ...]
-    written: str
+
+    def __str__(self) -> str:
+        return " or ".join(map(_told, self.ranges))
 
     def holds(self, operands: tuple[ptx.Operand, ...]) -> bool:
         """Whether the operand is in range, or no integer constant."""
@@ -204,7 +206,20 @@ def _read_values(operand: str, written: str) -> ValueRange:
         low, dots, high = bounds.partition("..")
         last = int(high) if high else (1 << 32 if dots else int(low))
         ranges.append(range(int(low), last + 1, int(step or 1)))
-    return ValueRange(int(operand), tuple(ranges), written)
+    return ValueRange(int(operand), tuple(ranges))
+
+
+def _told(values: range) -> str:
+    """A range of integers in words."""
+    first, last = values[0], values[-1]
+    if values.step > 1:
+        told = f"a multiple of {values.step}"
+        if last >> 32:
+            return told if first == 0 else f"{told} from {first} on"
+        return f"{told} from {first} to {last}"
+    if last >> 32:
+        return f"{first} or more"
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def _read_choice(word: str) -> frozenset[str]:

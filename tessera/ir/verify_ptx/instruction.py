@@ -206,7 +206,7 @@ def _refused(module: ptx.Module, instruction: ptx.Instruction, rule: MeasuredRul
     opcode, span = instruction.opcode, opcode_span(module, instruction)
     if rule.values is not None:
         span = operand_span(module, instruction, rule.values.operand)
-        reason = f"the constant is outside {rule.values.written}"
+        reason = f"the constant has to be {rule.values}"
         number = rule.values.operand + 1
         return error("TSR1028", f"operand {number} of `{opcode}` does not fit: {reason}", span)
     if rule.operands or any(word[0] == "#" for word in rule.words):

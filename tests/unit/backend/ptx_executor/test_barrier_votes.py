@@ -58,9 +58,12 @@ def test_each_place_of_a_vote_gets_the_result_in_its_own_register():
     assert (out == np.where(np.arange(64) < 32, 2007, 1063)).all()
 
 
-@pytest.mark.parametrize("barrier", ["bar.sync 1, 40;", "mov.u32 %r5, 33; bar.sync 1, %r5;"])
-def test_a_count_that_is_no_multiple_of_the_warp_is_refused(barrier):
+@pytest.mark.parametrize(
+    ("barrier", "code"),
+    [("bar.sync 1, 40;", "TSR1028"), ("mov.u32 %r5, 33; bar.sync 1, %r5;", "TSR5023")],
+)
+def test_a_count_that_is_no_multiple_of_the_warp_is_refused(barrier, code):
     with pytest.raises(TesseraError) as failure:
         run(barrier + STORE, block=64)
-    assert failure.value.diagnostics[0].code == "TSR5023"
+    assert failure.value.diagnostics[0].code == code
     assert "multiple of 32" in str(failure.value.diagnostics[0].headline)
