@@ -166,6 +166,20 @@ cvt | ue8m0x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
 cvt | e2m3x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
 cvt | bf16*2 | 7.8 sm_90+
 cvt | e3m2x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+cvt | e2m1x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e4m3x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e4m3x2 -satfinite | 9.2 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e5m2x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e5m2x2 -satfinite | 9.2 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e2m1x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e2m1x2 -satfinite | 9.2 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e2m3x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e2m3x2 -satfinite | 9.2 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e3m2x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | bf16x2 e3m2x2 -satfinite | 9.2 sm_100f+ sm_120f+ sm_110f+
+cvt | f16x2 satfinite e2m1x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | f16x2 satfinite e2m3x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
+cvt | f16x2 satfinite e3m2x2 | 9.1 sm_100f+ sm_120f+ sm_110f+
 cvt | rs | 8.7 sm_100a sm_103a sm_107a
 cvt | e4m3x2 | 7.8 sm_90+ | 8.1 sm_89
 cvt | e5m2x2 | 7.8 sm_90+ | 8.1 sm_89
