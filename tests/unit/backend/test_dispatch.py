@@ -82,6 +82,8 @@ class Scripted:
             heads = {one.slot: one.number for one in reversed(self.under_way)}
         if heads:
             self.finish(rng.choice(list(heads.values())))
+        else:
+            time.sleep(0.001)  # or other threads would wait for this one
         return bool(heads)
 
     def collect(self, timeout_s: float) -> tuple[Completion, ...]:
