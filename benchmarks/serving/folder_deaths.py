@@ -24,7 +24,6 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ import numpy as np
 
 from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import Row, machine
-from benchmarks.serving.over_http import behind_best, since
+from benchmarks.serving.over_http import behind_best, children, since
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -179,11 +178,7 @@ def processes(engine: Any, *, on_cpu: bool) -> list[int]:
     if not on_cpu:
         found: list[int] = engine.runtime._serving.processes()
         return found
-    children: list[int] = []
-    for task in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # the thread has ended
-            children += map(int, (task / "children").read_text().split())
-    return children
+    return [int(own.name) for own in children(Path("/proc/self"))]
 
 
 class Poison:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Row, arguments, machine, write
-from benchmarks.serving.over_http import serving, since
+from benchmarks.serving.over_http import children, serving, since
 from tests.helpers.chat_folder import write_chat_folder
 
 WORDS = ("the", "cat", "dog", "mat", "hello", "€", "😀", "sat on")
@@ -144,23 +144,15 @@ def processes() -> list[Path]:
     """The folders in `/proc` of the server, and of all that it has started."""
     found = [Path("/proc/self")]
     for own in found:
-        for task in (own / "task").iterdir():
-            found += [Path("/proc") / one for one in _read(task / "children").decode().split()]
+        found += children(own)
     return found[1:]
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError:  # it has ended
-        return b""
 
 
 def held() -> Row:
     """Memory (each shared page counted once), descriptors and threads of the server."""
     row: Row = {"processes": 0, "megabytes": 0.0, "descriptors": 0, "threads": 0}
     for own in processes():
-        told = _read(own / "smaps_rollup").decode()
+        told = (own / "smaps_rollup").read_text()
         row["processes"] += 1
         row["megabytes"] += next(
             int(line.split()[1]) / 1024 for line in told.splitlines() if line.startswith("Pss:")

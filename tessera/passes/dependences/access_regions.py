@@ -118,7 +118,7 @@ def _tell(program: ir.Program, steps: tuple[StepAccesses, ...]) -> Iterator[Step
     for work, step in zip(program.work(), steps, strict=True):
         new = tuple(need for need in step.needs if (step.name, need.kind) not in seen)
         seen.update((step.name, need.kind) for need in new)
-        told = list(findings.needs(step.name, new, work.span)) if new else []
+        told = list(findings.needs(step.name, new, work.span))
         if step.is_coarse:
             told.insert(0, findings.over_budget(step.name, work.span))
         yield replace(step, diagnostics=(*step.diagnostics, *told)) if told else step

@@ -206,7 +206,7 @@ def test_findings_are_not_lost_to_the_cache(folder: Path) -> None:
 def test_a_launch_that_is_too_long_is_widened_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Equal launches share the result, it is kept, and each of them is told of."""
+    """Equal launches share one result, which is kept, and each has the finding."""
     for name in ("EXACT_BUDGET", "COARSE_BUDGET"):
         monkeypatch.setattr(footprint, name, 100_000)
     runs = []

@@ -1,6 +1,7 @@
 """What ptxas refuses beyond the forms: measured with ptxas 13.4.92, 13.0.88, 12.8.93.
 
-Written by `python -m benchmarks.reading.verdicts learn`; `opcodes.rules` has the notation.
+Learnt by `python -m benchmarks.reading.verdicts learn`, piece by piece, and then changed by hand,
+as `docs/developer/errands/cuda-release.md` says; `opcodes.rules` has the notation.
 Longer than 400 lines because it is one table.
 """
 
