@@ -128,6 +128,8 @@ class Clients:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._send)
         self.given: list[tuple[int, Any]] = []
+        self.deaths: list[tuple[str, int]] = []
+        """The kind and the time in ns of every death."""
 
     def __enter__(self) -> Clients:
         self._thread.start()
@@ -149,6 +151,7 @@ class Clients:
         """How the answers ended, and those that are others than before."""
         ends: Counter[str] = Counter()
         seconds, others, same, alike, tokens = [], [], 0, 0, 0
+        by_kind: dict[str, list[float]] = {}
         for number, asked in self.given:
             try:
                 answer = asked.result(120)
@@ -158,6 +161,8 @@ class Clients:
             whole = len(answer) == self._most
             ends["whole" if whole else "cut"] += 1
             seconds.append((asked.ended_ns - asked.came_ns) / 1e9)
+            for kind in {k for k, died in self.deaths if asked.came_ns <= died <= asked.ended_ns}:
+                by_kind.setdefault(kind, []).append(seconds[-1])
             same += answer == right[number]
             alike += sum(a == b for a, b in zip(answer, right[number], strict=False))
             tokens += len(right[number])
@@ -165,12 +170,21 @@ class Clients:
                 others.append((number, answer))
         row: Row = {"answers": len(self.given), "ends": dict(ends), "equal": same}
         row |= {"tokens": tokens, "equal at their place": alike}
-        ordered = sorted(seconds)
-        row["seconds"] = {
-            f"p{share}": round(ordered[min(len(ordered) * share // 100, len(ordered) - 1)], 3)
-            for share in (50, 90, 99, 100)
-        }
+        row["seconds"] = shares(seconds)
+        if by_kind:
+            row["seconds of answers under way at a death"] = {
+                kind: shares(own) for kind, own in sorted(by_kind.items())
+            }
         return row, others
+
+
+def shares(seconds: list[float]) -> Row:
+    """The seconds within which shares of answers ended, in percent."""
+    ordered = sorted(seconds)
+    return {
+        f"p{share}": round(ordered[min(len(ordered) * share // 100, len(ordered) - 1)], 3)
+        for share in (50, 90, 99, 100)
+    }
 
 
 def processes(engine: Any, *, on_cpu: bool) -> list[int]:
@@ -230,18 +244,23 @@ def died(given: argparse.Namespace, name: str) -> Row:
         done: Counter[str] = Counter()
         whole = len(processes(engine, on_cpu=given.tiny))
         until = time.monotonic() + given.most_s
+        back_s = []
         with Clients(engine, prompts, most, rate) as clients:
             while sum(done.values()) < given.deaths and time.monotonic() < until:
                 kind = KINDS[sum(done.values()) % len(KINDS)]
                 time.sleep(draw.uniform(0.2, 0.8))
                 restarts = engine.counts.restarts
+                dying = time.monotonic_ns()
+                clients.deaths.append((kind, dying))
                 die(engine, poison, kind, draw, on_cpu=given.tiny)
                 if came_back(engine, restarts, whole, until, on_cpu=given.tiny):
                     done[kind] += 1
+                    back_s.append((time.monotonic_ns() - dying) / 1e9)
             time.sleep(0.5)
         poison.is_set = False
         row["deaths"] = dict(done)
         row["restarts"] = engine.counts.restarts
+        row["seconds until the replica was back"] = shares(back_s) if back_s else {}
         row["dying"], more = clients.figures(right)
     grown = row["dying"]["seconds"]["p99"] - row["calm"]["seconds"]["p99"]
     row["p99 grows by s"] = round(grown, 3)

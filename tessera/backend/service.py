@@ -317,7 +317,8 @@ class Backend(Protocol):
     def progress(self) -> Mapping[int, object]:
         """By request number, a mark that changes when a device does anything for the request.
 
-        A request queued behind another of its slot may be left out. For the collecting thread.
+        A request queued behind another of its slot may be left out. Raises the fault of a device
+        whose process stands still. For the collecting thread.
         """
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:

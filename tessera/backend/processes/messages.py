@@ -215,9 +215,14 @@ class Status:
         self._words[1] = self._words[2] = 0
 
     @property
+    def beat_ns(self) -> int:
+        """The time of the last beat."""
+        return int(self._words[0])
+
+    @property
     def silent_s(self) -> float:
         """Seconds since the last beat."""
-        return (time.monotonic_ns() - int(self._words[0])) / 1e9
+        return (time.monotonic_ns() - self.beat_ns) / 1e9
 
     def got_on_ns(self, slot: int) -> int:
         """When the request in a slot last made progress."""

@@ -15,10 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 
 from tessera.backend.processes.messages import Status
+from tessera.backend.processes.pulse import Pulse
 from tessera.backend.service import ServiceFault
 from tessera.diagnostics import error
 
@@ -42,6 +43,10 @@ class DeviceProcess:
     connection: Connection
     status: Status
     is_ready: bool = False
+    pulse: Pulse = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pulse = Pulse(self.process.pid)
 
 
 def shared_memory(size: int) -> int:

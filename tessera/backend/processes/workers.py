@@ -248,6 +248,9 @@ class CpuBackend(DeviceGroup):
     def progress(self) -> dict[int, object]:
         """By request: the number of devices that are done, and when each last made progress."""
         devices = self._devices.values()
+        still = [d for d in devices if d.pulse.stands_still(d.status.beat_ns)]
+        if still and self._underway:
+            raise self._silent(still[0], still[0].status.silent_s, min(self._underway))
         return {
             number: (
                 len(underway.done),

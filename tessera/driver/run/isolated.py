@@ -26,6 +26,7 @@ from multiprocessing.connection import Connection, Pipe
 import numpy as np
 
 from tessera.backend.processes.processes import shared_memory
+from tessera.backend.processes.pulse import Pulse
 from tessera.backend.service import (
     Backend,
     Bytes,
@@ -248,6 +249,7 @@ class IsolatedBackend:
         self._process = process
         self._replica = replica
         self._requests: dict[int, tuple[int, int]] = {}
+        self._pulse = Pulse(process.process.pid)
 
     @property
     def depth(self) -> int:
@@ -295,7 +297,13 @@ class IsolatedBackend:
         )
 
     def progress(self) -> Mapping[int, object]:
-        """The number of heartbeats: the process itself detects stalled requests."""
+        """The number of heartbeats: the process itself detects stalled requests.
+
+        Raises if the process stands still.
+        """
+        if self._requests and self._pulse.stands_still(self._process.beats):
+            message = "the process of the replica stands still"
+            raise ServiceFault(error("TSR5052", message), request=min(tuple(self._requests)))
         return dict.fromkeys(tuple(self._requests), self._process.beats)
 
     def stalled(self, request: int, seconds: float) -> ServiceFault:

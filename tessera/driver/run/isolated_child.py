@@ -54,7 +54,7 @@ from tessera.driver.run.serving import (
     served_materials,
 )
 
-_BEAT_S = 0.5
+_BEAT_S = 0.2
 
 
 class Child:
