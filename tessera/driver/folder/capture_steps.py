@@ -112,9 +112,19 @@ def capture_steps(
     tell: OnProgress,
 ) -> list[StepTrace]:
     """The trace of each size of step, compiled for `gpus`."""
+    from tessera.frontend.capture.meta.hf import class_and_type, config_of
     from tessera.frontend.capture.mixed.step import MixedSize, computed_buffers, make_mixed
 
-    route = _route(folder, options)
+    # In float32 steps of every size give the same bits: products of Triton add up along the inner
+    # axis one after the other, however they are cut. Those of libraries do not.
+    _, dtype = class_and_type(config_of(folder.config))
+    same_bits = str(dtype) == "torch.float32" and options.route == Route.AUTO
+    chosen = NoGpuOptions(
+        gpus=gpus,
+        route=Route.PTX if same_bits else options.route,
+        data=False,
+        same_bits=same_bits,
+    )
     computed = {name: _bytes(tensor) for name, tensor in computed_buffers(folder.config).items()}
     made = []
     sizes = options.sizes_of_steps()
@@ -130,7 +140,6 @@ def capture_steps(
             draws=options.draws,
         )
         tell(StageProgress("compiling", note=f"a step of {tokens} tokens"))
-        chosen = NoGpuOptions(gpus=gpus, route=route, data=False)
         traced = trace_no_gpu(partial(make_mixed, folder.config, size), chosen, tell).trace
         declared = {buffer.name for buffer in traced.program.declared_buffers()}
         contents = {name: content for name, content in computed.items() if name in declared}
@@ -138,21 +147,6 @@ def capture_steps(
         write_trace(replace(traced, contents=contents), path, data=bool(contents))
         made.append(StepTrace(path=path, program=traced.program, given=tuple(contents)))
     return made
-
-
-def _route(folder: ModelFolder, options: FolderOptions) -> Route:
-    """The route that is asked for; in float32 with Triton alone.
-
-    Its products in float32 add up along the inner axis one after the other, however they are cut,
-    so steps of every size give the same bits. Those of libraries do not.
-    """
-    import torch
-
-    from tessera.frontend.capture.meta.hf import class_and_type, config_of
-
-    _, dtype = class_and_type(config_of(folder.config))
-    route = Route(options.route)
-    return Route.PTX if (route, dtype) == (Route.AUTO, torch.float32) else route
 
 
 def _bytes(tensor: torch.Tensor) -> Bytes:

@@ -55,13 +55,17 @@ class HostTrace:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoGpuOptions:
     """How to capture without a GPU: the GPUs and other architectures to compile for, the route, the
-    user's own PTX, and whether to include contents (as in `TraceOptions`)."""
+    user's own PTX, and whether to include contents (as in `TraceOptions`).
+
+    With `same_bits`, calls of all sizes round float32 alike.
+    """
 
     gpus: tuple[Gpu, ...]
     archs: tuple[str, ...] = ()
     route: str = Route.PTX
     ptx: tuple[tuple[str, str], ...] = ()
     data: bool = True
+    same_bits: bool = False
 
     def __post_init__(self) -> None:
         if not self.gpus:
@@ -163,6 +167,7 @@ def _recorded(make: Callable[[], Made], options: NoGpuOptions, tell: OnProgress)
             backends=backends,
             priced=TileChoice(options.gpus),
             texts=options.ptx,
+            same_bits=options.same_bits,
         )
         try:
             return record_launches(make, wanted, heard)

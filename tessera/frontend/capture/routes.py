@@ -64,6 +64,8 @@ _CHOSEN: dict[str, object] = {
     "autotune_local_cache": False,
     "autotune_remote_cache": False,
 }
+# Which product is contracted with which sum depends on all of a kernel, and so on its sizes.
+_SAME_BITS: dict[str, object] = {"emulate_precision_casts": True}
 _TRITON = (Route.AUTO, Route.PTX)
 # Tried after a failure: nothing is fused in front of products. PyTorch 2.13 has kernels that
 # do not compile there, for a product with constants (the first state of a recurrent network).
@@ -83,11 +85,13 @@ def compiled(
     *,
     measured: bool = True,
     alike: bool = False,
+    same_bits: bool = False,
 ) -> Callable[..., object]:
     """The callable by a route; one that is compiled already stays as it is.
 
     Products are measured to choose who computes them, unless nothing can be. `alike`: it will be
-    compiled for several numbers of SMs, to the same steps.
+    compiled for several numbers of SMs, to the same steps. `same_bits`: float32 is rounded alike in
+    calls of all sizes, as far as nothing but products and sums decides it.
     """
     if route in (Route.EAGER, Route.AS_IS) or _is_compiled(function):
         return function
@@ -97,6 +101,8 @@ def compiled(
         tuned = tuned | {"prologue_fusion": False}
     if alike and backends:
         tuned = tuned | _ALIKE
+    if same_bits:
+        tuned = tuned | _SAME_BITS
     if not measured:
         # Launches are told of by kernels that this process has loaded. Whether to pad products
         # would be measured.

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from math import inf, nan
@@ -245,13 +246,19 @@ def config_of(config: HfConfig) -> transformers.PretrainedConfig:
 
 
 def model_of(
-    config: transformers.PretrainedConfig, attention: str = ""
+    config: transformers.PretrainedConfig, attention: str = "", stored: Collection[str] = ()
 ) -> transformers.PreTrainedModel:
-    """The model with parameters that have no memory, in evaluation."""
+    """The model with parameters that have no memory, in evaluation.
+
+    Parameters that its config ties are one, unless a checkpoint has both of them `stored`.
+    """
     kind, dtype = class_and_type(config)
     attention = attention or ("sdpa" if getattr(kind, "_supports_sdpa", False) else "eager")
     with _no_initial_weights():
         model = kind._from_config(config, dtype=dtype, attn_implementation=attention)
+    tied = getattr(model, "_tied_weights_keys", None) or ()
+    if not any(re.search(key, name) for key in tied for name in stored):
+        model.tie_weights()  # the library does so where it sets initial weights
     for module in model.modules():
         # Experts in a loop over those that are hit depend on data; grouped products do not.
         own: transformers.PretrainedConfig = getattr(module, "config", None)

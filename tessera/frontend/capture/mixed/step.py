@@ -185,7 +185,7 @@ class DrawingSingleStep(SingleStep):
 def make_mixed(config: HfConfig, size: MixedSize) -> tuple[MixedStep, Inputs]:
     """The step and its inputs; to be called where tensors are fake."""
     with offline(), torch.device("cuda"):
-        model = model_of(seam_config(config), attention=NAME)
+        model = model_of(seam_config(config), attention=NAME, stored=config.tensors)
         if config.quantization is not None:
             hold_stored(model, config.quantization, config.tensors)
         return mixed_step(model, size)

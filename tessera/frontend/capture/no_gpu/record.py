@@ -72,7 +72,7 @@ _OWN = "tessera"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOrder:
     """What to compile for and how: the GPUs, further architectures, the route, the backends for
-    products, and the prices of tiles (`priced`)."""
+    products, the prices of tiles (`priced`), and whether calls of all sizes round alike."""
 
     gpus: tuple[Gpu, ...]
     archs: tuple[str, ...]
@@ -80,6 +80,7 @@ class CompileOrder:
     backends: str
     priced: CutPrices
     texts: tuple[tuple[str, str], ...] = ()
+    same_bits: bool = False
 
 
 def record_launches(
@@ -110,7 +111,8 @@ def record_launches(
         stack.enter_context(chosen_by(wanted.priced.fastest))
         if wanted.route in (Route.EAGER, Route.AS_IS):
             stack.enter_context(whole_attention(recording))
-        call = compiled(function, wanted.route, wanted.backends, measured=False)
+        route, backends, same = wanted.route, wanted.backends, wanted.same_bits
+        call = compiled(function, route, backends, measured=False, same_bits=same)
         recording.is_on = True  # addresses and launches of the first call are not kept
         called(call, inputs, is_last=False)
         recording.clear()

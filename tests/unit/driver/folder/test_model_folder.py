@@ -107,6 +107,19 @@ def test_weights_of_another_shape_are_refused_before_a_capture(folder: Path) -> 
         footprint(read_folder(folder))
 
 
+def test_tied_weights_count_once_unless_a_checkpoint_has_both(folder: Path) -> None:
+    pytest.importorskip("transformers", reason="needs transformers")
+    pytest.importorskip("triton", reason="needs Triton")
+    table = 4 * 64 * 16
+    apart = footprint(read_folder(folder)).weight_bytes
+    changed(folder, "config.json", tie_word_embeddings=True)
+    read = read_folder(folder)
+    assert footprint(read).weight_bytes == apart, "the folder has a tensor `lm_head.weight`"
+    tensors = {name: own for name, own in read.config.tensors.items() if "lm_head" not in name}
+    tied = replace(read, config=replace(read.config, tensors=tensors))
+    assert footprint(tied).weight_bytes == apart - table
+
+
 def test_a_sequence_with_states_has_one_block() -> None:
     pytest.importorskip("transformers", reason="needs transformers")
     pytest.importorskip("triton", reason="needs Triton")
