@@ -42,7 +42,9 @@ def can_run(process: int) -> bool:
     try:
         for task in os.listdir(tasks):
             # The name of the program, in brackets, may have brackets and spaces.
-            states.append((tasks / task / "stat").read_text("latin-1").rpartition(")")[2].split()[0])
+            states.append(
+                (tasks / task / "stat").read_text("latin-1").rpartition(")")[2].split()[0]
+            )
     except (OSError, IndexError):
         return True  # a thread has just ended, or the system is not Linux
     return any(state in _CAN_RUN for state in states)
