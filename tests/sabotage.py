@@ -227,15 +227,26 @@ def _put(path: Path, code: CodeType, function: str) -> bool:
     return isinstance(target, FunctionType)
 
 
+@functools.cache
+def _caches(_modules: int) -> list[Any]:
+    """The caches of Tessera's functions; those that `gc.freeze` has set aside are among them."""
+    gc.unfreeze()
+    kept = (o for o in gc.get_objects() if isinstance(o, functools._lru_cache_wrapper))
+    found = [one for one in kept if one.__module__.startswith("tessera")]
+    gc.freeze()
+    return found
+
+
 def forget() -> None:
-    """Clears what functions of Tessera have cached while the tests were collected."""
-    for kept in gc.get_objects():
-        if isinstance(kept, functools._lru_cache_wrapper) and kept.__module__.startswith("tessera"):
-            kept.cache_clear()
+    """Clears what functions of Tessera have cached, also while the tests were collected."""
+    for kept in _caches(len(sys.modules)):
+        kept.cache_clear()
 
 
-def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]) -> None:
-    """Calls functions in children, one for each core; `ended` gets a number and its status."""
+def _fork(
+    works: Iterator[Callable[[], None]], ended: Callable[[int, int], None], jobs: int = 1
+) -> None:
+    """Calls functions in children, `jobs` at once; `ended` gets a number and its status."""
     running = dict[int, int]()
     for number, work in enumerate(works):
         if not (child := os.fork()):
@@ -247,7 +258,7 @@ def _fork(works: Iterator[Callable[[], None]], ended: Callable[[int, int], None]
             finally:
                 os._exit(BROKEN)
         running[child] = number
-        if len(running) == len(os.sched_getaffinity(0)):
+        if len(running) == jobs:
             child, status = os.wait()
             ended(running.pop(child), status)
     while running:
@@ -309,6 +320,7 @@ class Sabotage:
     work: Path
     budget: float
     until: float
+    jobs: int
     entered: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     noticed: dict[str, Counter[str]] = field(default_factory=dict)
 
@@ -324,6 +336,7 @@ class Sabotage:
         todo = [mutant for mutant in self.mutants if key_of(mutant) not in done]
         todo = [mutant | {"control": True} for mutant in todo[::CONTROL]] + todo
         print(f"\n{len(tests)} tests, {len(todo)} changes to try", flush=True)
+        forget()  # before the children, which then know where to look
         begun = time.monotonic()
 
         def works() -> Iterator[Callable[[], None]]:
@@ -351,7 +364,7 @@ class Sabotage:
             if number % 50 == 0:
                 print(f"{number} of {len(todo)}, {time.monotonic() - begun:.0f} s", flush=True)
 
-        _fork(works(), ended)
+        _fork(works(), ended, self.jobs)
         return True
 
     def _reach(self, session: Any) -> None:
@@ -381,7 +394,8 @@ class Sabotage:
                 for path in sources():
                     probe(path)
                 forget()
-                _fork((lambda f=f, i=i: _watch(i, f) for f, i in todo), lambda *_: None)
+                watched = (lambda f=f, i=i: _watch(i, f) for f, i in todo)
+                _fork(watched, lambda *_: None, self.jobs)
 
             _fork(iter([watched_tests]), lambda *_: None)
         watched = [
@@ -522,6 +536,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=time.time_ns())
     parser.add_argument("--seconds", type=float, default=1e9, help="start no change after this")
     parser.add_argument("--budget", type=float, default=BUDGET, help="processor seconds each")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--tests", nargs="+", default=TESTS, help="files and folders of tests/")
     parser.add_argument("--work", type=Path, default=ROOT / "out" / "sabotage")
     options = parser.parse_args()
@@ -536,6 +551,7 @@ def main() -> None:
             options.work,
             options.budget,
             time.monotonic() + options.seconds,
+            options.jobs,
         )
         arguments = [
             "-q",

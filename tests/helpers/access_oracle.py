@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tessera.backend.ptx_executor.memory.access_log import BufferAccess
@@ -19,6 +20,8 @@ from tessera.passes.byte_sets.regions import region_bytes
 from tessera.passes.dependences.launch_report import StepAccesses
 
 Log = tuple[BufferAccess, ...]
+LOOSE = np.zeros(3, np.int64)
+"""Bytes beyond the log since a test began: read and written too many, and writes not proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def compare(program: ir.Program, step: StepAccesses, log: Log) -> Iterator[Compa
             ]
             return intervals.union(chosen)
 
-        yield Comparison(
+        found = Comparison(
             buffer,
             mine,
             intervals.from_pairs(entry.reads if entry else ()),
@@ -60,3 +63,10 @@ def compare(program: ir.Program, step: StepAccesses, log: Log) -> Iterator[Compa
             total(AccessKind.WRITE, AccessKind.ATOMIC),
             total(AccessKind.WRITE, must=True),
         )
+        pairs = (
+            (found.may_read, found.read),
+            (found.may_write, found.written),
+            (found.written, found.must_write),
+        )
+        LOOSE[:] += [intervals.size(intervals.subtract(*pair)) for pair in pairs]
+        yield found

@@ -259,6 +259,12 @@ LATER = {
         True,
     ),
     "an index": ("st.global.u64 [%rd3], 64;", LOAD, (PUT, TAKE), False),
+    "an index in another buffer": (
+        f"{WORD} st.global.u64 [%rd1], 64;",
+        LOAD,
+        (PUT.replace("y", "s"), TAKE.replace("t]", "s]")),
+        False,
+    ),
 }
 
 
@@ -285,3 +291,20 @@ def test_a_distance_that_the_code_for_another_gpu_stored() -> None:
     text = f"//! tessera.trace 1\n{records}{code}//! {PUT}\n//! {TAKE}\n"
     taken = AnalysisManager(parse_trace(text, "t.ptx")).get(AccessRegions).steps[-1]
     assert taken.pins
+
+
+def test_a_number_before_a_pointer_is_an_index_as_a_float_too() -> None:
+    text = """
+    .visible .entry k(.param .u64 n, .param .u64 y)
+    {
+        .reg .b64 %rd<8>; .reg .f64 %fd;
+        ld.param.u64 %rd1, [n]; ld.param.u64 %rd2, [y];
+        cvt.rn.f64.u64 %fd, %rd1; cvt.rzi.u64.f64 %rd5, %fd;
+        add.s64 %rd6, %rd2, %rd5; st.global.u8 [%rd6], 1; ret;
+    }
+    """
+    steps = "launch m.k grid=1,1,1 block=1,1,1 args=[u64:60, y]\n"
+    given = trace(BUFFERS, f"{text}\n", steps)
+    (step,) = AnalysisManager(given).get(AccessRegions).steps
+    assert not step.pins
+    assert check(given)

@@ -360,6 +360,12 @@ JOINED: dict[str, tuple[str, Expected]] = {
         f"{READ}",
         {"a": WHOLE, "b": WHOLE},
     ),
+    "the number of the address, from local memory, is compared": (
+        f".local .align 4 .b32 kept; {PUT_A} {BAR} st.local.u32 [kept], %r4;"
+        "ld.local.u32 %r11, [kept]; setp.lt.u32 %p2, %r11, 4096;"
+        f"@%p2 st.shared.b64 [%r4], %rd6; {BAR} {GET} {READ}",
+        {"a": WHOLE, "b": WHOLE},
+    ),
     "generic addresses, one of them unknown": (
         "mov.u64 %rd11, smem; cvta.shared.u64 %rd12, %rd11; and.b32 %r11, %r6, 63;"
         f"mul.wide.u32 %rd13, %r11, 8; add.s64 %rd14, %rd12, %rd13; {PUT_A} {BAR}"

@@ -19,6 +19,7 @@ from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.lane_ops import lane_function, source_bits
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes, sloped
 from tessera.passes.lane_values.sloped_ops import sloped_moved_product
+from tessera.passes.lane_values.slopes import apart
 
 SMALL = (0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 31, 32, 33, 64, 100, 256)
 BINARY = ("add", "sub", "div", "rem", "min", "max", "mul.lo", "mul.hi", "shr")
@@ -217,6 +218,14 @@ def test_the_sign_of_a_large_grid_is_one_number(sign: str) -> None:
     result = function([blocks, lanes.scalar(21), lanes.scalar(1)])
     assert not result.slopes
     assert int(result.low().max()) == 0
+
+
+def test_threads_that_grow_in_too_many_ways_are_taken_apart() -> None:
+    digit = Digit(0, 1, 9)
+    slopes = {digit: np.arange(2048, dtype=U64).reshape(2, 1024)}
+    threads = np.ones((2, 1024), np.bool_)
+    with pytest.raises(Split):
+        list(apart(slopes, threads, slopes[digit]))
 
 
 @pytest.mark.parametrize("operator", COMPARISONS)

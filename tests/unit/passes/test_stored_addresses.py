@@ -34,6 +34,15 @@ KERNELS = (
     st.global.u32 [%rd1], 5;
     ret;
 }
+.visible .entry both(.param .u64 y, .param .u64 x)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [y];
+    ld.param.u64 %rd2, [x];
+    st.global.u64 [%rd1], %rd2;
+    st.global.u64 [%rd1+8], 5;
+    ret;
+}
 .visible .entry follow(.param .u64 y, .param .u64 table)
 {
     .reg .b32 %r<3>;
@@ -80,6 +89,7 @@ def test_an_address_in_a_result(steps: str, said: str) -> None:
     "steps",
     [
         f"{STORE}[t, x]\nmemcpy y t+8 bytes=8",  # other bytes
+        f"{STORE}[t, x]\nmemcpy y t+8 bytes=8".replace("store", "both"),  # of the same launch
         f"{STORE}[t, x]\nlaunch m.follow grid=1,1,1 block=1,1,1 args=[y, t]",  # used as an address
         f"{STORE}[s, x]",  # a word that is declared
         f"{STORE}[y, u64:1234]",  # a number
