@@ -76,9 +76,15 @@ _DECLARES = re.compile(rf"[;{{]{BLANK}\.")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
 _INTEGER, _FLOAT = re.compile(INTEGER), re.compile(FLOAT)
-_VALUED = rf"(?:{'|'.join(sorted(READS_VALUES))})(?![{NAME_CHARACTERS}])"
-_READS_VALUES = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?{_VALUED}")
-_HAS_VALUED = re.compile(rf"(?<![{NAME_CHARACTERS}.%]){_VALUED}")
+_VALUED = "|".join(
+    rf"{first}(?=[{NAME_CHARACTERS}.:]*?\.(?:{'|'.join(sorted(seconds))}))"
+    if seconds
+    else rf"{first}(?![{NAME_CHARACTERS}])"
+    for first, seconds in sorted(READS_VALUES.items())
+)
+_READS_VALUES = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?(?:{_VALUED})")
+_HAS_VALUED = re.compile(rf"(?<![{NAME_CHARACTERS}.%])(?:{_VALUED})")
+_DISPLACEMENT = re.compile(rf"\+{BLANK}-?{INTEGER}(?![{NAME_CHARACTERS}.])")
 
 _WELL_FORMED: set[str] = set()  # kept from module to module, as is the next
 _KINDS_OF_NUMBERS: dict[str, str] = {}
@@ -349,14 +355,17 @@ def _without_labels(piece: str, labels: list[str]) -> str:
 
 
 def _without_values(statements: Mapping[str, int]) -> Counter[str]:
-    """Statements with `0` for every number, unless a rule of their opcode depends on it."""
-    kept = set(filter(_READS_VALUES.match, statements))
-    others = [text for text in statements if text not in kept]
-    texts = _forget_values(";".join(others)).split(";") if others else []
-    canonical = dict(zip(others, texts, strict=True))
+    """Statements with `0` for every number, unless a rule of their opcode depends on it.
+
+    No rule depends on a displacement.
+    """
+    kept = list(filter(_READS_VALUES.match, statements))
+    canonical = dict(zip(kept, _DISPLACEMENT.sub("+0", ";".join(kept)).split(";"), strict=False))
+    others = [text for text in statements if text not in canonical]
+    canonical.update(zip(others, _forget_values(";".join(others)).split(";"), strict=False))
     made: Counter[str] = Counter()
     for text, count in statements.items():
-        made[canonical.get(text, text)] += count
+        made[canonical[text]] += count
     return made
 
 

@@ -257,10 +257,27 @@ def written_rules(text: str) -> dict[tuple[str, ...], tuple[str, ...]]:
 
 RULE_LINES = written_rules(RULES)
 _WITH_VALUES = re.compile(r"\| \d+:\S+$")
-READS_VALUES: frozenset[str] = frozenset(
-    name[0] for name, lines in RULE_LINES.items() if any(map(_WITH_VALUES.search, lines))
-)
-"""First words of the opcodes whose verdict depends on the values of constants."""
+
+
+def _read_values_of(lines: dict[tuple[str, ...], tuple[str, ...]]) -> dict[str, frozenset[str]]:
+    seconds: dict[str, set[str]] = defaultdict(set)
+    for name, group in lines.items():
+        if any(map(_WITH_VALUES.search, group)):
+            seconds[name[0]].add(name[1] if name[1:] else "")
+    return {first: frozenset() if "" in s else frozenset(s) for first, s in seconds.items()}
+
+
+READS_VALUES: dict[str, frozenset[str]] = _read_values_of(RULE_LINES)
+"""First words of the opcodes whose verdict depends on the values of operands that are constants.
+
+Each with modifiers of which such an opcode has one; none stands for all with the word.
+"""
+
+
+def reads_values(opcode: ptx.Opcode) -> bool:
+    """Whether the verdict about an opcode may depend on the values of constants."""
+    seconds = READS_VALUES.get(opcode.name)
+    return seconds is not None and (not seconds or not seconds.isdisjoint(opcode.modifiers))
 
 
 @cache

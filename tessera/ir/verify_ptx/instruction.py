@@ -31,7 +31,7 @@ from tessera.ir.opcodes.operand_types import (
     vector_fits,
     wide_type,
 )
-from tessera.ir.opcodes.rules import READS_VALUES, MeasuredRule, unmet_rule
+from tessera.ir.opcodes.rules import MeasuredRule, reads_values, unmet_rule
 from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.locate import opcode_span, operand_span
@@ -193,7 +193,7 @@ def form_fault(
     if fault is None and rule is not None:
         return _refused(module, instruction, rule)
     if fault is None:
-        if opcode.name not in READS_VALUES:
+        if not reads_values(opcode):
             _GOOD_FORMS.add((opcode, words, ground))
         return None
     index, reason = fault

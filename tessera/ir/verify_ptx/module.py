@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
 from tessera.ir.opcodes import meaning_of
-from tessera.ir.opcodes.rules import READS_VALUES
+from tessera.ir.opcodes.rules import reads_values
 from tessera.ir.opcodes.targets import NEWEST_VERSION
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
@@ -301,7 +301,7 @@ class _Verifier:
         if instruction.opcode.name == "call":
             for fault in call_faults(self.module, instruction, self.functions, self.known):
                 self.add(fault)
-        elif instruction.opcode.name not in READS_VALUES:
+        elif not reads_values(instruction.opcode):
             good.add(id(instruction.opcode))
         if len(self.unknown_opcodes) >= MAX_ERRORS and meaning_of(instruction) is None:
             return
