@@ -21,6 +21,8 @@ from tessera.ir.opcodes.form_table import FoundForm, find_form
 from tessera.ir.opcodes.rules import RULE_LINES, MeasuredRule, rules_for, rules_of
 from tessera.ir.opcodes.targets import Needs, Version, read_version
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.verify_ptx import accept_outline
+from tessera.ir.verify_ptx.known_statements import read_table
 from tessera.ir.verify_ptx.module import verify_module
 
 Place = tuple[str, Version]
@@ -58,7 +60,10 @@ def install(lines: Mapping[tuple[str, ...], Sequence[str]]) -> None:
     RULE_LINES.clear()
     RULE_LINES.update((name, tuple(group)) for name, group in lines.items())
     rules_for.cache_clear()
+    rules_of.cache_clear()
     _rules.cache_clear()
+    accept_outline.forget()
+    read_table()[1].clear()
 
 
 def allowed(statement: str) -> Needs:

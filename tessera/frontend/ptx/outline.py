@@ -6,7 +6,7 @@ lines nothing. All of that is done to the whole text at once, by a few passes of
 looked at statement by statement are the few hundred texts that are left, most of which earlier
 bodies had too. Equal texts have equal verdicts: syntax and rules depend on the types of registers,
 not on their numbers, and on what kind of number stands somewhere, not on its value (opcodes for
-which that is not so keep their numbers, `READS_VALUES`).
+which that is not so keep their numbers, `values`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,19 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping
 
+from tessera.frontend.ptx import values
 from tessera.frontend.ptx.declarations import DECLARATION, declare
-from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, STATEMENT
+from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, PROTOTYPE, STATEMENT, TARGETS
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
     COMMENT,
-    FLOAT,
-    INTEGER,
     NAME,
     NAME_CHARACTERS,
     STRING,
     TERMINALS,
 )
-from tessera.ir.opcodes.rules import READS_VALUES
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline
 from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token, variable_kind
@@ -40,9 +37,6 @@ MAX_OUTLINED = 20
 
 MAX_LATE = 100
 """The most declarations and pragmas behind instructions: each is looked for in the text."""
-
-MANY = 100_000
-"""Remembered texts are forgotten when there are more."""
 
 _DIGITS = "0123456789"
 _NUMBERED: dict[str, list[str]] = {}
@@ -63,37 +57,27 @@ _LOCATION = re.compile(rf"{LOCATION}(?:[ \t]*+//[^\n]*+)?")
 _DECLARATION = re.compile(rf"{BLANK}({DECLARATION}){BLANK};")
 _REGISTER = re.compile(rf"(%[{NAME_CHARACTERS}]++)")
 _SIGILED = re.compile(rf"([$%][{NAME_CHARACTERS}]++)")
-_DOLLAR_LABEL = re.compile(rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:)")
+_DOLLAR_LABEL = re.compile(
+    rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:|{BLANK}\.)"
+)
 _REGISTERS = re.compile(r"\.reg(?![\w$:.])[^;]*+;")
 _BRACE_OR_REGISTERS = re.compile(rf"[{{}}]|{_REGISTERS.pattern}")
-_NUMBER = re.compile(rf"([0-9](?<![{NAME_CHARACTERS}.%:][0-9])[{NAME_CHARACTERS}.]*+)")
 _BEFORE_BRACE = re.compile(rf":(?={BLANK}[{{}}])")
 """The end of a label in front of a brace; with a mark after it, the label is a piece of its own."""
 _AFTER_SEMICOLON = re.compile(rf";{BLANK}[{{}}]")
 _STATEMENT_BRACES = re.compile(rf";(?:{BLANK}[{{}}])++")
 _AFTER_COLON = re.compile(rf":{BLANK}[{{}}]")
-_DECLARES = re.compile(rf"[;{{]{BLANK}\.")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
-_INTEGER, _FLOAT = re.compile(INTEGER), re.compile(FLOAT)
-_VALUED = "|".join(
-    rf"{first}(?=[{NAME_CHARACTERS}.:]*?\.(?:{'|'.join(sorted(seconds))}))"
-    if seconds
-    else rf"{first}(?![{NAME_CHARACTERS}])"
-    for first, seconds in sorted(READS_VALUES.items())
-)
-_READS_VALUES = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?(?:{_VALUED})")
-_HAS_VALUED = re.compile(rf"(?<![{NAME_CHARACTERS}.%])(?:{_VALUED})")
-_DISPLACEMENT = re.compile(rf"\+{BLANK}-?{INTEGER}(?![{NAME_CHARACTERS}.])")
+_PROTOTYPE, _TARGETS, _NAMES = re.compile(PROTOTYPE), re.compile(TARGETS), re.compile(NAME)
 
-_WELL_FORMED: set[str] = set()  # kept from module to module, as is the next
-_KINDS_OF_NUMBERS: dict[str, str] = {}
+_WELL_FORMED: set[str] = set()  # kept from module to module
 
 
 def forget() -> None:
     """Forget what other modules have left here; measurements of one module begin with this."""
     _WELL_FORMED.clear()
-    _KINDS_OF_NUMBERS.clear()
+    values.forget()
     _declare.cache_clear()
 
 
@@ -222,7 +206,7 @@ def _numbered(prefix: str, count: int) -> list[str]:
     names = _NUMBERED.get(prefix, [])
     if len(names) < count:
         names = [*names, *map(prefix.__add__, map(str, range(len(names), count)))]
-        if count <= MANY and (prefix in _NUMBERED or len(_NUMBERED) < 50):
+        if count <= values.MANY and (prefix in _NUMBERED or len(_NUMBERED) < 50):
             _NUMBERED[prefix] = names
     return names[:count]
 
@@ -246,6 +230,7 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
             return None
         text, blocks = cut
     labels = labels.copy()
+    targets: set[str] = set()
     pieces = text.split(";")
     if _without_labels(pieces.pop(), labels):
         return None
@@ -255,10 +240,16 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
         if ":" in piece and _LABEL.match(piece):
             if count > 1:
                 return None
-            distinct[_without_labels(piece, labels)] += 1
+            piece = _without_labels(piece, labels)
+            if _TARGETS.fullmatch(piece):
+                targets.update(_NAMES.findall(piece)[1:])
+            elif not _PROTOTYPE.fullmatch(piece):
+                distinct[piece] += 1
         else:
             distinct[piece.strip()] += count
     if len(set(labels)) < len(labels) or any(name.startswith(TOKEN) for name in labels):
+        return None
+    if not targets <= {_LABEL_TOKEN, *labels}:
         return None
     late = [piece for piece in distinct if piece[:1] == "."]
     if len(late) > MAX_LATE:
@@ -268,12 +259,12 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
         return None
     for piece in late:
         del distinct[piece]
-    statements = _well_formed(_without_values(distinct))
+    statements = _well_formed(values.forget_in_statements(distinct))
     if statements is None:
         return None
     inside: Counter[str] = Counter()
     for block, count in blocks.items():
-        inside[_block_without_values(block)] += count
+        inside[values.forget_in_block(block)] += count
     outlines = [(_outline_block(block), count) for block, count in inside.items()]
     known = [(outline, count) for outline, count in outlines if outline is not None]
     if len(known) < len(outlines):
@@ -354,50 +345,10 @@ def _without_labels(piece: str, labels: list[str]) -> str:
     return piece[end:].strip(BLANKS)
 
 
-def _without_values(statements: Mapping[str, int]) -> Counter[str]:
-    """Statements with `0` for every number, unless a rule of their opcode depends on it.
-
-    No rule depends on a displacement.
-    """
-    kept = list(filter(_READS_VALUES.match, statements))
-    canonical = dict(zip(kept, _DISPLACEMENT.sub("+0", ";".join(kept)).split(";"), strict=False))
-    others = [text for text in statements if text not in canonical]
-    canonical.update(zip(others, _forget_values(";".join(others)).split(";"), strict=False))
-    made: Counter[str] = Counter()
-    for text, count in statements.items():
-        made[canonical[text]] += count
-    return made
-
-
-def _block_without_values(block: str) -> str:
-    kept = _HAS_VALUED.search(block) or _DECLARES.search(block)
-    return block if kept else _forget_values(block)
-
-
-def _forget_values(text: str) -> str:
-    if len(_KINDS_OF_NUMBERS) > MANY:
-        _KINDS_OF_NUMBERS.clear()
-    parts = _NUMBER.split(text)
-    try:
-        parts[1::2] = map(_KINDS_OF_NUMBERS.__getitem__, parts[1::2])
-    except KeyError:
-        _KINDS_OF_NUMBERS.update((word, _kind_of_number(word)) for word in parts[1::2])
-        parts[1::2] = map(_KINDS_OF_NUMBERS.__getitem__, parts[1::2])
-    return "".join(parts)
-
-
-def _kind_of_number(word: str) -> str:
-    if _INTEGER.fullmatch(word):
-        return "0"
-    if _FLOAT.fullmatch(word):
-        return "0f00000000" if word[1:2] in ("f", "F") else "0d0000000000000000"
-    return word
-
-
 def _well_formed(statements: Counter[str]) -> Counter[str] | None:
     """The instructions among statements, or None if one is not well formed."""
     del statements[_MARK], statements[_LABEL_MARK]
-    if len(_WELL_FORMED) > MANY:
+    if len(_WELL_FORMED) > values.MANY:
         _WELL_FORMED.clear()
     for statement in statements.keys() - _WELL_FORMED:
         match = STATEMENT.fullmatch(f"{statement};")

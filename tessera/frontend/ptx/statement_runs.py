@@ -80,9 +80,9 @@ ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
 # What calls and branches through registers may go to: a statement, but not one of a run.
 _EMPTY_OR_LIST = rf"(?:{BLANK}(?:{PARAMETER_LIST}|\({BLANK}\)))?"
-_PROTOTYPE = rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
-_TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
-_AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{_PROTOTYPE}|{_TARGETS})"
+PROTOTYPE = rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
+TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
+_AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{PROTOTYPE}|{TARGETS})"
 STATEMENT = re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
 """One statement with its parts, or a brace (the last group)."""
 _STRING = re.compile(STRING)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -228,6 +227,7 @@ def _read_choice(word: str) -> frozenset[str]:
     return frozenset(f"{sign}{name}" for name in classes.split("/"))
 
 
+@cache
 def read_rule(line: str) -> MeasuredRule:
     """The rule that a line describes."""
     _, literals, *columns = (column.strip() for column in line.split("|"))
@@ -286,21 +286,22 @@ def rules_for(name: tuple[str, ...]) -> tuple[MeasuredRule, ...]:
     return tuple(map(read_rule, RULE_LINES.get(name, ())))
 
 
-def rules_of(opcode: ptx.Opcode, words: tuple[str, ...]) -> Iterable[MeasuredRule]:
+@cache
+def rules_of(opcode: ptx.Opcode, words: tuple[str, ...]) -> tuple[MeasuredRule, ...]:
     """The rules that hold for an instruction, by its opcode and the words for its operands."""
     rules = rules_for(rule_name(opcode))
     if not rules:
-        return
+        return ()
     features = features_of(opcode, words)
     unknown = {f.partition("=")[0] for f in features if "=" in f and _UNKNOWN in f}
-    for rule in rules:
-        if (
-            rule.required <= features
-            and not rule.absent & features
-            and not rule.operands & unknown
-            and all(choice & features for choice in rule.choices)
-        ):
-            yield rule
+    return tuple(
+        rule
+        for rule in rules
+        if rule.required <= features
+        and not rule.absent & features
+        and not rule.operands & unknown
+        and all(choice & features for choice in rule.choices)
+    )
 
 
 def unmet_rule(

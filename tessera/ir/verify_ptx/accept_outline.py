@@ -3,7 +3,8 @@
 In: the outline of a body (`ir.ptx.unread`), and a verifier with the names of the module and of the
 function's head. Out: true if every rule holds. Nothing is reported: where this gives up, the
 verifier looks at the statements one by one, with their places. Instructions in which every name is
-a token are remembered across modules, by version and target.
+a token are remembered across modules, by version and target; common ones are known from the start
+(`known_statements`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline, UnreadBody
 from tessera.ir.verify_ptx.declarations import call_faults
 from tessera.ir.verify_ptx.instruction import Ground, form_fault, instruction_fault
+from tessera.ir.verify_ptx.known_statements import KnownStatements
 from tessera.ir.verify_ptx.names import (
     KIND_OF_TOKEN,
     NameScope,
@@ -27,7 +29,12 @@ from tessera.ir.verify_ptx.names import (
 
 MANY_TEXTS = 100_000
 
-_GOOD_TEXTS: dict[Ground, set[str]] = {}  # kept from module to module
+GOOD_TEXTS: dict[Ground, tuple[set[str], KnownStatements]] = {}  # kept from module to module
+
+
+def forget() -> None:
+    """Forget what is known of statements: the rules or the table have changed."""
+    GOOD_TEXTS.clear()
 
 
 class _Tokens(dict[str, str]):
@@ -86,16 +93,21 @@ def accepts(
         trial.declare(scope, variable)
     if trial.diagnostics:
         return False
-    tokens, good = _Tokens(trial.declared_kind), _GOOD_TEXTS.setdefault(trial.ground, set())
+    ground = trial.ground
+    if ground not in GOOD_TEXTS:
+        GOOD_TEXTS[ground] = set(), KnownStatements(ground.version, ground.target)
+    good, table = GOOD_TEXTS[ground]
     if len(good) > MANY_TEXTS:
         good.clear()
-    new = list(outline.statements.keys() - good)
-    for text, canonical in zip(new, unread.rename(new, tokens), strict=True):
-        if "call" in text and not _accepts_call(trial, unread.instruction(text)):
-            return False
-        if canonical not in good and not _accepts_text(trial, unread.instruction(canonical)):
-            return False
-        good.add(canonical)
+    if new := list(outline.statements.keys() - good):
+        renamed = unread.rename(new, _Tokens(trial.declared_kind))
+        good.update(table.known([text for text in renamed if text not in good]))
+        for text, canonical in zip(new, renamed, strict=True):
+            if "call" in text and not _accepts_call(trial, unread.instruction(text)):
+                return False
+            if canonical not in good and not accepts_text(trial, unread.instruction(canonical)):
+                return False
+            good.add(canonical)
     for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
             return False
@@ -114,7 +126,7 @@ def _accepts_call(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
     return fits
 
 
-def _accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
+def accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
     """Whether an instruction in which tokens stand for names has no faults."""
     names = [name for operand in instruction.operands for name in names_in(operand)]
     if instruction.guard is not None:

@@ -8,6 +8,7 @@ or all invalid, so each combination is checked once.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping
 
 from tessera.ir.opcodes import special_register
@@ -50,12 +51,13 @@ def special_kind(name: str) -> str | None:
 TOKEN = "%0"
 """How tokens begin: names that stand for any name of a kind. No compiler makes such names."""
 KIND_OF_TOKEN: dict[str, str] = {}
+_OTHER = re.compile(r"[^A-Za-z0-9]")
 
 
 @functools.cache
 def kind_token(kind: str) -> str:
     """The token for a word: a name that a verdict can be remembered by."""
-    token = f"{TOKEN}{kind}" if kind.isalnum() else f"{TOKEN}_{len(KIND_OF_TOKEN)}"
+    token = TOKEN + _OTHER.sub(lambda match: f"${ord(match[0]):x}$", kind)
     KIND_OF_TOKEN[token] = kind
     return token
 
