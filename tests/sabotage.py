@@ -322,6 +322,7 @@ class Sabotage:
     until: float
     jobs: int
     entered: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    shares: list[dict[str, float]] = field(default_factory=list)
     noticed: dict[str, Counter[str]] = field(default_factory=dict)
 
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -407,27 +408,33 @@ class Sabotage:
         watched.sort(key=lambda pair: pair[1][0])
         self.names = [name for name, _ in watched]
         for number, (_, (_, lines)) in enumerate(watched):
+            every = sum(map(len, lines.values()))
+            self.shares.append({path: len(reached) / every for path, reached in lines.items()})
             for path, reached in lines.items():
                 for line in reached:
                     self.entered.setdefault((path, line), []).append(number)
 
     def _order(self, mutant: Mutant) -> list[int]:
         """The tests that come to the statement of a change: first those that noticed others near
-        it, then the quickest of each file in turn."""
+        it; then those that come to little but its file and the quickest of each file, in turn."""
         statement = statements(mutant["path"])[mutant["lines"][0]]
         ranks = Counter[str]()
-        turns = []
+        turns = dict[int, tuple[int, int]]()
         for number in self.entered.get((mutant["path"], statement), ()):
             file = self.names[number].partition("::")[0]
-            turns.append((ranks[file], number))
+            turns[number] = ranks[file], number
             ranks[file] += 1
-        near = [
-            name
+        quick = sorted(turns, key=turns.__getitem__)
+        near = sorted(turns, key=lambda number: -self.shares[number].get(mutant["path"], 0))
+        numbers = {name: number for number, name in enumerate(self.names)}
+        first = [
+            numbers[name]
             for place in (mutant["path"] + mutant["function"], mutant["path"], mutant["package"])
             for name, _ in self.noticed.get(place, Counter()).most_common(6)
+            if numbers.get(name) in turns
         ]
-        first = {name: place for place, name in reversed([*enumerate(near)])}
-        return [n for _, n in sorted(turns, key=lambda t: (first.get(self.names[t[1]], 99), t))]
+        both = (number for pair in zip(near, quick, strict=True) for number in pair)
+        return [*dict.fromkeys([*first, *both])]
 
     def _learn(self, row: Mutant) -> None:
         for place in (row["path"] + row["function"], row["path"], row["package"]):

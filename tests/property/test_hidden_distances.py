@@ -216,6 +216,21 @@ def test_what_is_followed_stays_exact(name: str) -> None:
 
 
 WRITER = """
+.func once(.param .b64 t, .param .b64 d, .param .b32 n)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [t]; ld.param.u64 %rd2, [d]; st.global.u64 [%rd1], %rd2; ret;
+}
+.func keep(.param .b64 t, .param .b64 d, .param .b32 n)
+{
+    .reg .pred %p; .reg .b32 %r<2>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [t]; ld.param.u64 %rd2, [d]; ld.param.u32 %r1, [n];
+    st.global.u64 [%rd1], %rd2; setp.eq.u32 %p, %r1, 0; @%p ret; sub.u32 %r1, %r1, 1;
+    { .param .b64 pt; .param .b64 pd; .param .b32 pn;
+      st.param.b64 [pt], %rd1; st.param.b64 [pd], %rd2; st.param.b32 [pn], %r1;
+      call.uni keep, (pt, pd, pn); }
+    ret;
+}
 .visible .entry put(.param .u64 y, .param .u64 x, .param .u64 t)
 {
     .reg .b32 %r<4>; .reg .b64 %rd<6>;
@@ -239,6 +254,34 @@ TAKE = "launch m.take grid=1,1,1 block=1,1,1 args=[x, t]"
 LATER = {
     "a word": (WORD, LOAD, (PUT, TAKE), True),
     "halves": (HALVES, LOAD, (PUT, TAKE), True),
+    "a function that calls itself": (
+        "{ .param .b64 pt; .param .b64 pd; .param .b32 pn; st.param.b64 [pt], %rd3;"
+        "st.param.b64 [pd], %rd4; st.param.b32 [pn], 2; call.uni keep, (pt, pd, pn); }",
+        LOAD,
+        (PUT, TAKE),
+        True,
+    ),
+    "local memory": (
+        ".local .align 8 .b64 a; st.local.u64 [a], %rd4; ld.local.u64 %rd5, [a];"
+        "st.global.u64 [%rd3], %rd5;",
+        LOAD,
+        (PUT, TAKE),
+        True,
+    ),
+    "an exchange in shared memory": (
+        ".shared .align 8 .b64 a; atom.shared.exch.b64 %rd5, [a], %rd4; ld.shared.u64 %rd5, [a];"
+        "st.global.u64 [%rd3], %rd5;",
+        LOAD,
+        (PUT, TAKE),
+        True,
+    ),
+    "a function": (
+        "{ .param .b64 pt; .param .b64 pd; .param .b32 pn; st.param.b64 [pt], %rd3;"
+        "st.param.b64 [pd], %rd4; st.param.b32 [pn], 2; call.uni once, (pt, pd, pn); }",
+        LOAD,
+        (PUT, TAKE),
+        True,
+    ),
     "two addresses": (
         "st.global.v2.u64 [%rd3], {%rd1, %rd2};",
         "ld.global.v2.u64 {%rd6, %rd7}, [%rd3]; sub.s64 %rd8, %rd6, %rd7;",
@@ -308,3 +351,20 @@ def test_a_number_before_a_pointer_is_an_index_as_a_float_too() -> None:
     (step,) = AnalysisManager(given).get(AccessRegions).steps
     assert not step.pins
     assert check(given)
+
+
+def test_a_number_before_a_word_of_a_table_is_an_index() -> None:
+    text = """
+    .visible .entry k(.param .u64 y, .param .u64 t)
+    {
+        .reg .b32 %r<4>; .reg .b64 %rd<8>;
+        ld.param.u64 %rd1, [y]; ld.param.u64 %rd2, [t];
+        ld.global.u32 %r1, [%rd2+4]; and.b32 %r1, %r1, 15; mul.wide.u32 %rd3, %r1, 4;
+        add.s64 %rd4, %rd1, %rd3; st.global.u32 [%rd4], %r1; ret;
+    }
+    """
+    buffers = BUFFERS + "buffer t bytes=64 role=input\npointers t @{8:x}\n"
+    given = trace(buffers, f"{text}\n", "launch m.k grid=1,1,1 block=1,1,1 args=[y, t]\n")
+    (step,) = AnalysisManager(given).get(AccessRegions).steps
+    assert not step.pins
+    assert {a.region.end for a in step.accesses if a.buffer == 1} == {64}

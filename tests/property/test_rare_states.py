@@ -92,6 +92,21 @@ MORE:
     cvt.u32.u64 %r6, %rd1;
     and.b32 %r20, %r6, 15;
 """,
+    "the alignment of two arguments": """
+    or.b64 %rd5, %rd1, %rd2;
+    cvt.u32.u64 %r6, %rd5;
+    and.b32 %r20, %r6, 15;
+""",
+    # Nobody comes to the trap, so all store.
+    "a trap": f"""{DATA}
+    setp.gt.u32 %p1, %r5, 63;
+    @%p1 bra NEVER;
+    mov.u32 %r20, %r4;
+    bra GO;
+NEVER:
+    trap;
+GO:
+""",
 }
 
 

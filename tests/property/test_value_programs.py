@@ -9,6 +9,7 @@ that its form says; where a predicate holds, so does what it tells of symbols.
 from __future__ import annotations
 
 import random
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,7 +25,8 @@ from tessera.passes.lane_values.lanes import U64, Lanes
 from tessera.passes.lane_values.masks import ALL
 from tessera.passes.lane_values.named_values import loaded_number
 from tessera.passes.lane_values.narrowing import narrowed
-from tessera.passes.lane_values.symbols import Assumptions
+from tessera.passes.lane_values.symbols import Assumptions, SumBound, total
+from tessera.passes.lane_values.symbols import number as whole
 
 THREADS = 2
 RUNS = 40  # of a program, with other numbers
@@ -352,3 +354,50 @@ def test_what_is_known_of_values_holds(part):
             program.run()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: " + "\n".join(program.lines)) from error
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_bounds_of_sums_are_those_of_the_numbers_that_fulfil_them(part):
+    """Small numbers, and those near the largest that are counted with; as tight as they can be by
+    one known bound, in whole numbers."""
+    for seed in range(part, 300, 2):
+        draw = random.Random(seed)
+        assumed, size = Assumptions(), draw.choice((1, 1, 1 << 30, 1 << 59, 1 << 61))
+        starts = [draw.randint(-3, 3) * size for _ in range(3)]
+        symbols = [assumed.fresh(whole(at), whole(at + 2)) for at in starts]
+        factors = [draw.choice((-3, -1, 1, 2)) for _ in symbols]
+        bounded = tuple(zip(symbols, factors, strict=True))[: draw.choice((2, 2, 3))]
+        every = [dict(zip(symbols, row, strict=True)) for row in product(*map(near, starts))]
+        sums = sorted({sum(row[s] * f for s, f in bounded) for row in every})
+        low, high = sorted(draw.choices(sums, k=2))
+        if max(map(abs, (low, high))) >= 1 << 63:
+            continue
+        assumed.keep(SumBound(bounded, whole(low), whole(high)))
+        times = draw.choice((-2, -1, 1, 3))
+        rest = [(s, draw.choice((1, 5))) for s in symbols[len(bounded) :] if draw.random() < 0.7]
+        terms = (*((s, f * times) for s, f in bounded), *rest)
+        held = [row for row in every if low <= sum(row[s] * f for s, f in bounded) <= high]
+        reached = [sum(row[s] * f for s, f in terms) for row in held]
+        found = total(terms)
+        if found is None:
+            assert size > 1
+            continue
+        least, most = int(found[0].item()), int(found[1].item())
+        assert least <= min(reached)
+        assert max(reached) <= most
+        if size == 1:
+            added = [sorted(f * v for v in near(starts[symbols.index(s)])) for s, f in rest]
+            ends = sorted((low * times, high * times))
+            assert least >= ends[0] + sum(values[0] for values in added)
+            assert most <= ends[1] + sum(values[-1] for values in added)
+
+
+def near(start: int) -> range:
+    return range(start, start + 3)
+
+
+def test_an_interval_that_ends_with_the_last_number_does_not_wrap():
+    for bits, past in ((8, 0), (32, 0), (64, 0), (8, 1), (32, 1), (64, 1)):
+        end = np.array([[(1 << bits) - 10]], dtype=U64)
+        value = Lanes(end, np.array([[9 + past]], dtype=U64), 0)
+        assert lanes.wraps(value, bits).tolist() == [[bool(past)]]

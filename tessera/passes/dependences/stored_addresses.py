@@ -68,6 +68,8 @@ def _by_launches(program: ir.Program, graph: KernelGraph) -> tuple[Diagnostic, .
         for instruction, words in known[key]:
             if (*key, instruction.at) in told or not holds_address(module, step, words):
                 continue
+            if instruction.opcode.name == "call":  # nobody knows what it does with them
+                continue
             result = _result(program, graph, node, module.span(instruction.at))
             if result is not None:
                 span = module.span(instruction.at, len(str(instruction.opcode)))

@@ -4,10 +4,11 @@ In: a module and a kernel. Out: per parameter the byte offsets of such words; No
 be a base. Callers use this to tell pointers from numbers in raw argument bytes: a word that looks
 like an address but never reaches an address operand in the code is a number.
 
-A word is followed through copies, sums, selections and bit operations to the address operand of an
-access. A word that is stored counts too, since it may be loaded again as an address. Products and
-shifts stop the search, because a stride is not a base; so does arithmetic on floats. The result
-errs towards "base", so callers also check whether the value points into an allocation.
+A word is followed through copies, sums, selections, bit operations, arguments of calls, local and
+shared memory to the address operand of an access. A word that is stored counts too, since it may be
+loaded again as an address. Products and shifts stop the search, because a stride is not a base; so
+does arithmetic on floats. The result errs towards "base", so callers also check whether the value
+points into an allocation.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def base_words(module: ptx.Module, function: ptx.Function) -> dict[str, frozense
 def stored_words(
     module: ptx.Module, function: ptx.Function
 ) -> list[tuple[ptx.Instruction, frozenset[Word]]]:
-    """The instructions that store words of parameters in memory that others can see, and the words.
+    """The instructions that store words of parameters in memory that others can see, and the words;
+    a call that is not followed may store all that it is given.
 
     These are the same words as in `base_words`, sums with them included: once stored, they are
     data.
@@ -121,10 +123,12 @@ def _stored(
     taints, reached = _carried(instructions, names)
     stores = []
     for index, meaning in sorted(reached.items()):
-        if not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
-            continue
         instruction = instructions[index]
-        words: frozenset[Word] = frozenset()
+        is_call = instruction.opcode.name == "call"
+        if not is_call and not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
+            continue
+        places = _own_memory(instruction) if is_call else ()
+        words = frozenset[Word]().union(*(taints.get(place, ()) for place in places))
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
             if role is OperandRole.SOURCE and not isinstance(operand, ptx.Address):
                 words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
@@ -142,6 +146,9 @@ def _carried(
     address but is not an address.
     """
     users = readers_of(instructions)
+    for index, instruction in enumerate(instructions):
+        for place in _own_memory(instruction):
+            users.setdefault(place, []).append(index)
     taints: dict[str, frozenset[Word]] = {}
     reached: dict[int, Meaning] = {}
     pending = [index for name in names for index in users.get(name, ())]
@@ -172,18 +179,35 @@ def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:
     )
 
 
+def _own_memory(instruction: ptx.Instruction) -> Iterator[str]:
+    """What stands for the memory of a thread or a CTA that an instruction names: the variables of
+    arguments and results, or a state space."""
+    if instruction.opcode.name == "call":
+        yield from (
+            f"@{name}" for operand in instruction.operands for name in registers_in(operand)
+        )
+    for modifier in instruction.opcode.modifiers:
+        if modifier.startswith("param"):
+            operands = instruction.operands
+            yield from (f"@{place_of(o)[0]}" for o in operands if isinstance(o, ptx.Address))
+        elif modifier.startswith(("local", "shared")):
+            yield f"@{modifier.partition(':')[0]}"
+
+
 def _flow(
     instruction: ptx.Instruction,
     meaning: Meaning,
     names: frozenset[str],
     taints: dict[str, frozenset[Word]],
 ) -> Iterator[tuple[str, frozenset[Word]]]:
-    """The words that each written register may carry."""
+    """The words that each written register, and memory of the launch's own, may carry."""
     if _is_parameter_load(instruction, meaning):
         yield from _loaded(instruction, names, taints)
         return
     opcode = instruction.opcode.name
-    if opcode in _ENDS or meaning.effects:
+    is_memory = bool(meaning.effects) or opcode == "call"
+    places = [*_own_memory(instruction)] if is_memory else []
+    if opcode in _ENDS or (meaning.effects and not places):
         return
     sources = [
         operand
@@ -198,15 +222,16 @@ def _flow(
             OperandRole.UNKNOWN,
         }
         and not (opcode == "mad" and place < 3)
+        and not (places and role is OperandRole.ADDRESS)
     ]
-    words: frozenset[Word] = frozenset()
+    words = frozenset[Word]().union(*(taints.get(place, ()) for place in places))
     for operand in sources:
         for name in registers_in(operand):
             words |= taints.get(name, frozenset())
             if name in names:
                 words |= {(name, None)}
     if words:
-        for name in written_registers(instruction, meaning):
+        for name in (*written_registers(instruction, meaning), *places):
             yield name, words
 
 
@@ -226,7 +251,8 @@ def _loaded(
             through: frozenset[Word] = frozenset()
             for name in registers_in(source):
                 through |= taints.get(name, frozenset())
-            yield register, frozenset((name, None) for name, _ in through)
+            given = taints.get(f"@{direct}", frozenset())
+            yield register, given.union((name, None) for name, _ in through)
 
 
 def _addressed(

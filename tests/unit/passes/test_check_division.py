@@ -193,6 +193,12 @@ def test_a_divided_program_without_its_trace() -> None:
     assert "TSR4018" in found(check_plan(plan, [replace(divided, whole=None)], [graph]))
     other = program_of(launch("plain", "y", "s"))
     assert "TSR4018" in found(check_plan(plan, [replace(divided, whole=other)], [graph]))
+    for step, division in ((PLAIN[0], CUT), (PRODUCT, Division((), (Twin(0, 2),)))):
+        plan, divided, graph = divided_plan(program_of(step), division, "ab")
+        plan = replace(plan, traces=(replace(plan.traces[0], division=Division()),))
+        assert "TSR4018 the trace has parts or twins of its own" in found(
+            check_plan(plan, [replace(divided, whole=None)], [graph])
+        )
 
 
 def test_parts_of_other_code_write_the_same_bytes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses
 from tests.helpers.traces import COPY, dependences, trace
 
@@ -101,3 +102,18 @@ def test_an_address_in_a_result(steps: str, said: str) -> None:
 def test_no_address_in_a_result(steps: str) -> None:
     program = trace(BUFFERS, KERNELS, steps)
     assert stored_addresses(program, dependences(program).graph) == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "moved"),
+    [
+        ("memset s bytes=4 value=0", ["s"]),
+        ("memset s+8 bytes=8 value=0", []),
+        ("memset w bytes=8 value=0", []),  # of one request
+    ],
+)
+def test_words_of_states_that_are_moved(step: str, moved: list[str]) -> None:
+    words = "buffer w bytes=8 role=temp\npointers w @{0:x}\n"
+    program = trace(BUFFERS + words, KERNELS, step)
+    found = moved_words(program, dependences(program).graph)
+    assert [buffer.name for _, buffer in found] == moved
