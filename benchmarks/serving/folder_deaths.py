@@ -62,6 +62,8 @@ SLICES = ("cuda:0:84sm", "cuda:0:48sm")
 PROMPTS = 48
 STALL_S = 5.0
 """Seconds without progress after which a replica counts as dead."""
+START_S = 180.0
+"""Seconds that an engine may take to start, and to answer all prompts once."""
 
 
 def write_model(given: argparse.Namespace, dtype: str) -> Path:
@@ -319,6 +321,7 @@ def main() -> None:
     parser.add_argument("--most-s", type=float, default=150.0, help="seconds with deaths")
     parser.add_argument("--tiny", action="store_true", help="a small model on the CPU backend")
     given = parser.parse_args()
+    given.limit = max(given.limit, given.calm_s + given.most_s + START_S)
     if given.stage == "prepare":
         prepare(given)
         return
