@@ -7,9 +7,9 @@
 f32 and in bf16 for two GPUs, a replica on each. `run` needs a GPU. Each case is an engine with both
 replicas as processes on slices of it, and clients whose prompts come at random times, at first
 without deaths. Then, whenever both replicas are there, one of them is killed, or stopped (SIGSTOP),
-or a kernel of its next step faults: its table of blocks points out of the GPU's memory. Tokens are
-compared with those of the undisturbed run. `--tiny` does the same on the CPU backend, whose checks
-of accesses find such a table.
+or its connection is cut, or a kernel of its next step faults: its table of blocks points out of the
+GPU's memory. Tokens are compared with those of the undisturbed run. `--tiny` does the same on the
+CPU backend, whose checks of accesses find such a table.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import os
 import random
 import shutil
 import signal
+import socket
+import stat
 import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +60,15 @@ TINY = {
 }
 TYPES = ("f32", "bf16")
 NAMES = ("f32 a", "f32 b", "f32 c", "f32 d", "bf16")
-KINDS = ("kill", "stop", "fault")
+KINDS = ("kill", "stop", "cut", "fault")
 SLICES = ("cuda:0:84sm", "cuda:0:48sm")
 PROMPTS = 48
 STALL_S = 5.0
 """Seconds without progress after which a replica counts as dead."""
 START_S = 180.0
 """Seconds that an engine may take to start, and to answer all prompts once."""
+BACK_S = 90.0
+"""Seconds that a replica may take to be back."""
 
 
 def write_model(given: argparse.Namespace, dtype: str) -> Path:
@@ -197,6 +202,24 @@ def processes(engine: Any, *, on_cpu: bool) -> list[int]:
     return [int(own.name) for own in children(Path("/proc/self"))]
 
 
+def connections() -> set[int]:
+    """The descriptors of this process's connections."""
+    found = set()
+    for number in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as end:
+                    end.getpeername()  # one that listens has none
+                found.add(number)
+    return found
+
+
+def cut(number: int) -> None:
+    """End a connection, as if the network had."""
+    with suppress(OSError), socket.socket(fileno=os.dup(number)) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
 class Poison:
     """Spoils the table of blocks of one step, so that a kernel reads where nothing is."""
 
@@ -229,6 +252,7 @@ def died(given: argparse.Namespace, name: str) -> Row:
     else:
         options |= {"backend": "cuda", "targets": dict(zip(names, SLICES, strict=True))}
     begun = time.monotonic()
+    before = connections()
     draw = random.Random(name)
     top = 100 if given.tiny else 8000
     lengths = [draw.randint(4, 20 if given.tiny else 200) for _ in range(PROMPTS)]
@@ -254,8 +278,14 @@ def died(given: argparse.Namespace, name: str) -> Row:
                 restarts = engine.counts.restarts
                 dying = time.monotonic_ns()
                 clients.deaths.append((kind, dying))
-                die(engine, poison, kind, draw, on_cpu=given.tiny)
-                if came_back(engine, restarts, whole, until, on_cpu=given.tiny):
+                if kind == "fault":
+                    poison.is_set = True
+                elif kind == "cut":
+                    cut(draw.choice(sorted(connections() - before)))
+                elif found := processes(engine, on_cpu=given.tiny):
+                    sent = signal.SIGSTOP if kind == "stop" else signal.SIGKILL
+                    os.kill(draw.choice(found), sent)
+                if came_back(engine, restarts, whole, on_cpu=given.tiny):
                     done[kind] += 1
                     back_s.append((time.monotonic_ns() - dying) / 1e9)
             time.sleep(0.5)
@@ -272,18 +302,9 @@ def died(given: argparse.Namespace, name: str) -> Row:
     return row
 
 
-def die(engine: Any, poison: Poison, kind: str, draw: random.Random, *, on_cpu: bool) -> None:
-    """Kill or stop one of the replicas, or let the next step of one fault."""
-    if kind == "fault":
-        poison.is_set = True
-        return
-    found = processes(engine, on_cpu=on_cpu)
-    if found:
-        os.kill(draw.choice(found), signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-
-
-def came_back(engine: Any, restarts: int, whole: int, until: float, *, on_cpu: bool) -> bool:
+def came_back(engine: Any, restarts: int, whole: int, *, on_cpu: bool) -> bool:
     """Wait until a replica has been started again, and all are open; whether one was."""
+    until = time.monotonic() + BACK_S
     while time.monotonic() < until:
         is_open = all(group.is_open for group in engine._homes.groups)
         is_there = len(processes(engine, on_cpu=on_cpu)) >= whole
@@ -321,7 +342,7 @@ def main() -> None:
     parser.add_argument("--most-s", type=float, default=150.0, help="seconds with deaths")
     parser.add_argument("--tiny", action="store_true", help="a small model on the CPU backend")
     given = parser.parse_args()
-    given.limit = max(given.limit, given.calm_s + given.most_s + START_S)
+    given.limit = max(given.limit, given.calm_s + given.most_s + BACK_S + START_S)
     if given.stage == "prepare":
         prepare(given)
         return
