@@ -44,7 +44,10 @@ from tests.helpers.work_contents import bytes_for, numbers_for
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 30
 COUNTS = {
-    "memory": 5020,
+    "memory": 5660,
+    "cluster": 1000,
+    "tensor": 1100,
+    "warpgroup": 300,
     "kernel": 3000,
     "rare": 1500,
     "grid": 1500,

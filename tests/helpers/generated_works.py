@@ -13,6 +13,7 @@ from random import Random
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.program import program as ir
+from tests.helpers.async_programs import PARTS, async_program
 from tests.helpers.memory_programs import SIZE, memory_program
 from tests.helpers.pointer_programs import random_kernel
 from tests.helpers.rare_programs import RareProgram
@@ -72,6 +73,26 @@ def _pointers(seed: int) -> Made:
 
 def _memory(seed: int) -> Made:
     text, threads = memory_program(seed)
+    return _of_places(text, threads, 1)
+
+
+def _hopper(part: str) -> Callable[[int], Made]:
+    def made(seed: int) -> Made:
+        program = async_program(part, seed)
+        maps = [
+            ir.ByValue(
+                bytes(8) + content[8:],
+                (ir.PointerWord(0, ir.Pointer(ir.BufferId(buffer), start)),),
+            )
+            for content, buffer, start in program.maps
+        ]
+        return _of_places(program.text, program.threads, program.ctas, *maps)
+
+    return made
+
+
+def _of_places(text: str, threads: int, ctas: int, *others: ir.Argument) -> Made:
+    """A kernel of `x`, `out` and other arguments."""
     module = parse_module(text)
     variable = ir.Buffer(id=ir.BufferId(2), name="m.table", bytes=16, role=ir.Role.VARIABLE)
     program = ir.Program(
@@ -90,9 +111,13 @@ def _memory(seed: int) -> Made:
                 id=ir.LaunchId(0),
                 module=ir.ModuleId(0),
                 kernel="k",
-                grid=(1, 1, 1),
+                grid=(ctas, 1, 1),
                 block=(threads, 1, 1),
-                arguments=(ir.Pointer(ir.BufferId(0), 0), ir.Pointer(ir.BufferId(1), 0)),
+                arguments=(
+                    ir.Pointer(ir.BufferId(0), 0),
+                    ir.Pointer(ir.BufferId(1), 0),
+                    *others,
+                ),
             ),
         ),
     )
@@ -106,6 +131,7 @@ def _wild(seed: int) -> Made:
 
 KINDS: dict[str, Callable[[int], Made]] = {
     "memory": _memory,
+    **{part: _hopper(part) for part in PARTS},
     "kernel": _kernel,
     "shared": lambda seed: _kernel(seed, through_shared=True),
     "rare": lambda seed: _of_kernel(RareProgram(seed).kernel()),

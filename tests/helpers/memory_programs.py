@@ -2,7 +2,7 @@
 
 In: a seed. Out: a PTX module whose kernel `k` reads `x` and writes `out`, of `SIZE` bytes each, and
 the threads of its launch. The instructions are those that a GPU with sm_90a runs and that need no
-texture, surface, multicast object or cluster of several CTAs; the tests of rows
+texture, surface, multicast object, tensor map or cluster (`async_programs`); the tests of rows
 (`tests/differential/test_memory_row_behaviour.py`) have a part of them. What is stored in the
 end depends on what the instruction did.
 """
@@ -38,7 +38,7 @@ _END = "  cp.async.bulk.commit_group;\n  cp.async.bulk.wait_group 0;\nDONE:\n"
 
 def bodies() -> list[tuple[str, int]]:
     """Every instruction in a body, with the threads that it needs (0: any)."""
-    found = [(case.body.replace("ret;", "bra DONE;") + ("\nDONE:" if "ret;" in case.body else ""), case.threads) for case in CASES]
+    found = [(case.body.replace("ret;", "bra DONE;") + ("\nDONE:" if "ret;" in case.body else ""), case.threads) for case in CASES if "st.async" not in case.body]
     for operation, types in _ATOMS.items():
         for kind in types:
             register = {"u": "%r2", "s": "%r2", "b": "%r2", "f": "%f2"}[kind[0]]
@@ -75,18 +75,29 @@ def bodies() -> list[tuple[str, int]]:
         found.append((f"  {place} add.s64 %a, %t, %x; add.s64 %t, %t, %out; {fill} ld.global.{vector}.b32 {values}, [%a]; st.global.{vector}.b32 [%t], {values};", 0))
         found.append((f"  shl.b32 %r1, %i, 4; add.u32 %r1, %r1, %s; {fill} st.shared.{vector}.b32 [%r1], {values}; ld.shared.{vector}.b32 {values}, [%r1];", 0))
         found.append((f"  {fill} st.local.{vector}.b32 [l], {values}; ld.local.{vector}.b32 {values}, [l];", 0))
-        found.append((f"  {place} add.s64 %a, %t, %x; {fill} ldu.global.{vector}.b32 {values}, [%a];", 0))
+        for space in (".global", ""):
+            found.append((f"  {place} add.s64 %a, %t, %x; {fill} ldu{space}.{vector}.b32 {values}, [%a];", 0))
+        found.append((f"  {fill} ld.const.{vector}.b32 {values}, [table];", 0))
     for hint in (
         "prefetch.global.L1 [%t]",
         "prefetch.global.L2 [%t]",
         "prefetchu.L1 [%t]",
         "prefetch.global.L2::evict_last [%t]",
+        "prefetch.local.L1 [l]",
+        "prefetch.local.L2 [l+8]",
         "applypriority.global.L2::evict_normal [%x], 128",
+        "and.b64 %t, %t, 128; add.s64 %a, %x, %t; applypriority.global.L2::evict_normal [%a], 128",
         "cp.async.bulk.prefetch.L2.global [%x], 64",
+        "and.b64 %t, %t, -16; cp.async.bulk.prefetch.L2.global [%t], 48",
     ):
         found.append((f"  mul.wide.u32 %t, %i, 4; add.s64 %t, %t, %x; {hint};", 0))
     zeros = " ".join(f"st.global.v4.b32 [%out+{at}], {{%r2, %r2, %r2, %r2}};" for at in range(0, 128, 16))
     found.append((f"  discard.global.L2 [%out], 128; mov.u32 %r2, 9; {zeros}", 1))
+    mine = "mul.wide.u32 %t, %i, 128; add.s64 %t, %t, %out; mov.u32 %r2, 9;"
+    found.append((f"  {mine} discard.global.L2 [%t], 128; {zeros.replace('%out', '%t')}", 7))
+    for kind, register in (("u64", "%a"), ("b16", "%h0"), ("f32", "%f1"), ("b64", "%a")):
+        found.append((f"  mul.wide.u32 %t, %i, 4; add.s64 %t, %t, %x; and.b64 %t, %t, -8; ldu.{kind} {register}, [%t];", 0))
+        found.append((f"  ld.const.{kind} {register}, [table+8];", 0))
     for size, source in ((4, 4), (4, 1), (8, 5), (16, 16), (16, 3), (16, 0)):
         way = "cg" if size == 16 and source == 16 else "ca"
         waits = "cp.async.commit_group; cp.async.wait_group 0;" if source % 2 else "cp.async.wait_all;"
@@ -101,6 +112,9 @@ def bodies() -> list[tuple[str, int]]:
         "mbarrier.arrive.shared.b64 %t, [%m];",
         "mbarrier.arrive.release.cta.shared::cta.b64 %t, [%m], 1;",
         "mbarrier.arrive_drop.shared.b64 %t, [%m];",
+        "mbarrier.arrive_drop.expect_tx.shared.b64 %t, [%m], 16; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%m], 16;",
+        "mbarrier.arrive_drop.expect_tx.release.cta.shared::cta.b64 %t, [%m], 0;",
+        "mbarrier.arrive_drop.release.cta.shared::cta.b64 %t, [%m], 1;",
         "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%m], 16; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%m], 16; mbarrier.arrive.shared.b64 %t, [%m];",
         "mbarrier.arrive.shared.b64 %t, [%m]; mbarrier.pending_count.b64 %r4, %t;",
         "cp.async.ca.shared.global [%s], [%x], 16; cp.async.mbarrier.arrive.noinc.shared.b64 [%m]; mov.b64 %t, 0;",
@@ -125,13 +139,6 @@ def bodies() -> list[tuple[str, int]]:
         ("dec", "u32"),
     ):
         found.append((f"{FILL_SHARED}{_BULK}  cp.reduce.async.bulk.global.shared::cta.bulk_group.{operation}.{kind} [%out+16], [%s], 32;\n{_END}", 32))
-        if kind in ("u32", "s32"):
-            found.append(
-                (
-                    f"  mbarrier.init.shared.b64 [%m], 1;\n  mbarrier.arrive.expect_tx.shared.b64 %t, [%m], 4;\n  st.shared.b32 [%s], %one; mov.u32 %r2, 6;\n  red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{operation}.{kind} [%s], %r2, [%m];\n{WAIT}ld.shared.b32 %r2, [%s];",
-                    1,
-                )
-            )
     for size in (16, 48, 128):
         found.append((f"{FILL_SHARED}{_BULK}  cp.async.bulk.global.shared::cta.bulk_group [%out+{size}], [%s], {size};\n{_END}", 32))
     found.append((f"{COPY_IN}{WAIT}  ld.shared.b32 %r2, [%s+8];", 1))
@@ -156,9 +163,15 @@ def bodies() -> list[tuple[str, int]]:
                     32,
                 )
             )
+        for space, place in (("", "%x"), (".shared", "%s")):
+            fill = "  shl.b32 %r1, %i, 5; add.u32 %r1, %r1, %s; st.shared.v4.b32 [%r1], {%i, %i, %i, %i}; st.shared.v4.b32 [%r1+16], {%s, %i, %i, %i}; bar.sync 0;"
+            found.append((f"{fill}  wmma.load.c.sync.aligned.{layout}.m16n16k16{space}.f32 {eight}, [{place}], 16; wmma.store.d.sync.aligned.{layout}.m16n16k16.global.f32 [%out], {eight}, 20;", 32))
     halves = "{" + ", ".join(f"%r{i}" for i in range(8)) + "}"
     for which in "ab":
         found.append((f"  wmma.load.{which}.sync.aligned.row.m16n16k16.global.f16 {halves}, [%x], 16; xor.b32 %r2, %r2, %r5;", 32))
+        for shape in ("m16n16k16", "m32n8k16", "m8n32k16"):
+            for space, place in (("", "%x"), (".shared", "%s")):
+                found.append((f"{fill}  wmma.load.{which}.sync.aligned.row.{shape}{space}.f16 {halves}, [{place}], 16; xor.b32 %r2, %r2, %r5;", 32))
     return found
 
 
@@ -169,10 +182,16 @@ def memory_program(seed: int) -> tuple[str, int]:
     """The module of a seed, and the threads of its launch."""
     rng = random.Random(f"memory {seed}")
     body, threads = BODIES[seed % len(BODIES)]
+    return module_around(rng, body), threads or rng.choice((1, 7, 32, 64))
+
+
+def module_around(rng: random.Random, body: str, *, ctas: bool = False) -> str:
+    """A body between random arithmetic; a word of each thread, of all `ctas`, ends in `out`."""
     before = [_arithmetic(rng, f"%z{i}", [f"%z{j}" for j in range(i)]) for i in range(1, rng.randint(4, 9))]
     last = len(before)
     after = [_arithmetic(rng, f"%z{i}", [f"%z{j}" for j in range(i)]) for i in range(last + 1, last + rng.randint(2, 5))]
-    text = HEAD.format(
+    numbered = "mov.u32 %z30, %ctaid.x; mov.u32 %z29, %ntid.x; mad.lo.u32 %z30, %z30, %z29, %i;" if ctas else "mov.u32 %z30, %i;"
+    return HEAD.format(
         target="sm_90a",
         body="\n".join(
             [
@@ -180,14 +199,13 @@ def memory_program(seed: int) -> tuple[str, int]:
                 *before,
                 body,
                 *after,
-                f"  xor.b32 %q, %z{last + len(after)}, %r2;",
-                "  mul.wide.u32 %e, %i, 8; add.s64 %g, %e, %out;",
+                f"  xor.b32 %q, %z{last + len(after)}, %r2; {numbered}",
+                "  mul.wide.u32 %e, %z30, 8; add.s64 %g, %e, %out;",
                 "  add.s64 %e, %e, %x; ld.global.b32 %z31, [%e+2048]; add.u32 %q, %q, %z31;",
                 f"  st.global.b32 [%g+{2048 + 4 * rng.randrange(2)}], %q;",
             ]
         ),
     )
-    return text, threads or rng.choice((1, 7, 32, 64))
 
 
 def _arithmetic(rng: random.Random, result: str, known: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tessera.backend.ptx_executor.device import Device
 from tests.gpu.check_generated import contents_of, families
 from tests.gpu.cuda_machine import CudaMachine, GuardedPages, OutsideError, take_gpu
+from tests.helpers.async_programs import PARTS, async_program
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.generated_works import KINDS, generated_work
 from tests.helpers.memory_programs import BODIES, memory_program
@@ -61,12 +63,19 @@ def test_a_write_next_to_a_buffer_shows() -> None:
         machine.read()
 
 
-def test_memory_programs_have_the_memory_instructions_of_a_gpu() -> None:
-    found = set().union(*(families(memory_program(seed)[0]) for seed in range(len(BODIES))))
-    assert {
-        *("ld.global", "ld.shared", "ld.local", "ld.const", "ldu.global", "st.global", "st.shared"),
-        *("st.local", "st.async.shared", "atom.global", "atom.shared", "red.global", "red.shared"),
-        *("red.async.shared", "cp.async.shared.global", "cp.async.bulk.global.shared"),
-        *("cp.reduce.async.bulk.global.shared", "mbarrier.arrive_drop.shared", "discard.global"),
-        *("ldmatrix.shared", "stmatrix.shared", "wmma.load.global", "wmma.store.global"),
-    } <= found
+def test_programs_have_the_memory_instructions_of_a_gpu() -> None:
+    texts = [memory_program(seed)[0] for seed in range(len(BODIES))]
+    texts += [async_program(part, seed).text for part in PARTS for seed in range(80)]
+    found = set().union(*map(families, texts))
+    forms = (Path(__file__).parents[1] / "data/opcodes/memory_forms.txt").read_text().splitlines()
+    known = set().union(*(families(line) for line in forms if not line.startswith("#")))
+    absent = {
+        *("tcgen05", "multimem", "fabric", "clusterlaunchcontrol"),  # not on an H200, or one alone
+        *("tex", "tld4", "suld", "sust", "sured"),  # need objects that the host makes
+    }
+    left = {name for name in known - found if name.split(".")[0] not in absent}
+    # The newest of the ISA; calls are in other programs.
+    assert left == {
+        *("applypriority.async.bulk.global", "applypriority.async.bulk.tensor.global"),
+        *("st.bulk", "st.bulk.shared", "mbarrier.shared", "st.param"),
+    }

@@ -7,8 +7,10 @@ with driver 13.0 for an H200 and comparing words):
     word 2      4-6 rank - 1, 7-10 type,      word 13     0-14 element strides - 1 (3 bits each),
                 11-12 interleave,                         24-31 box of axis 0, minus 1
                 13-14 swizzle, 15 fill NaN,   word 14     box of axes 1 to 4, minus 1, a byte each
-                16 tf32, 17-18 L2             words 16, 18  derived sizes; nothing here reads them
-    words 3-6   stride / 16 of axes 1 to 4, low 32 bits; word 7: four high bits each
+                16 tf32, 17-18 L2             word 16     bytes of a box, steps rounded down
+    words 3-6   stride / 16 of axes 1 to 4,   word 18     how a box is aligned in shared memory
+                low 32 bits
+    word 7      four high bits of each stride; nothing here reads words 16 and 18
 
 Source: PTX ISA 9.0, section 5.5 (tensors), 9.7.9.28 (tensormap.replace).
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 SIZE = 128
 
@@ -104,7 +107,7 @@ def encode_tiled(
     l2_promotion: int = 0,
     fill_nan: bool = False,
 ) -> bytes:
-    """A map as `cuTensorMapEncodeTiled` would make it, up to the derived words.
+    """A map as `cuTensorMapEncodeTiled` would make it.
 
     `data_type`, `interleave`, `swizzle` and `l2_promotion` are the driver's enumerations.
     """
@@ -135,6 +138,9 @@ def encode_tiled(
     words[13] |= box[0] - 1 << 24
     for i in range(1, rank):
         words[14] |= box[i] - 1 << 8 * (i - 1)
+    kept = (size // step for size, step in zip(box, steps, strict=True))
+    words[16] = prod(kept) * _ELEMENT_BYTES[code]
+    words[18] = 128 << swizzle if swizzle else 16
     return struct.pack("<32I", *words)
 
 

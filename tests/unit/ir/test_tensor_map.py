@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tessera.ir.program.tensor_map import BadTensorMap, decode, encode_tiled, re
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "cpu" / "tensor_maps.json"
 MAPS = json.loads(DATA.read_text())["maps"]
-DERIVED = (15, 16, 17, 18)
 
 
 @pytest.mark.parametrize("row", MAPS)
@@ -30,11 +28,7 @@ def test_encode_as_the_driver_does(row: list):
         l2_promotion=l2,
         fill_nan=bool(fill),
     )
-    theirs = bytes.fromhex(text.ljust(256, "0"))
-    words = [list(struct.unpack("<32I", m)) for m in (mine, theirs)]
-    for derived in DERIVED:
-        words[0][derived] = words[1][derived] = 0
-    assert words[0] == words[1]
+    assert mine == bytes.fromhex(text.ljust(256, "0"))
 
 
 @pytest.mark.parametrize("row", MAPS)
