@@ -66,18 +66,12 @@ class TrialVerifier(Protocol):
     scopes: list[NameScope]
     diagnostics: list[Diagnostic]
     functions: dict[str, ptx.Function]
-    known: dict[str, str]
 
     def declare(self, scope: NameScope, variable: ptx.Variable, place: str = "body") -> None:
         """Declare a variable."""
 
     def declared_kind(self, name: str) -> str | None:
         """The word for a name in scope that something declares."""
-
-    def check_names(
-        self, operands: tuple[ptx.Operand, ...], instruction: ptx.Instruction, shared: object
-    ) -> None:
-        """Check that the names in operands are declared."""
 
 
 def accepts(
@@ -119,11 +113,13 @@ def _accepts_call(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
     """Whether a call fits what it calls; other instructions do."""
     if instruction.opcode.name != "call":
         return True
-    trial.check_names(instruction.operands, instruction, instruction.operands)
-    call = call_faults(trial.module, instruction, trial.functions, trial.known)
-    fits = not trial.diagnostics and next(call, None) is None
-    trial.known.clear()
-    return fits
+    kinds: dict[str, str] = {}
+    for name in (name for operand in instruction.operands for name in names_in(operand)):
+        kind = KIND_OF_TOKEN.get(name) or trial.declared_kind(name) or special_kind(name)
+        if kind is None:
+            return False
+        kinds[name] = kind
+    return next(call_faults(trial.module, instruction, trial.functions, kinds), None) is None
 
 
 def accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
