@@ -14,7 +14,8 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from tessera.frontend.ptx import values
 from tessera.frontend.ptx.declarations import DECLARATION, declare
@@ -37,6 +38,9 @@ MAX_OUTLINED = 20
 
 MAX_LATE = 100
 """The most declarations and pragmas behind instructions: each is looked for in the text."""
+
+SHORT = 2_000
+"""Blocks with no more characters, such as those around calls, are remembered."""
 
 _DIGITS = "0123456789"
 _NUMBERED: dict[str, list[str]] = {}
@@ -71,6 +75,7 @@ _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
 _PROTOTYPE, _TARGETS, _NAMES = re.compile(PROTOTYPE), re.compile(TARGETS), re.compile(NAME)
 
+_IS_TOKEN = re.compile(re.escape(TOKEN)).match
 _WELL_FORMED: set[str] = set()  # kept from module to module
 
 
@@ -79,6 +84,7 @@ def forget() -> None:
     _WELL_FORMED.clear()
     values.forget()
     _declare.cache_clear()
+    _outline_short_block.cache_clear()
 
 
 # --- the whole text ------------------------------------------------------------------------
@@ -223,7 +229,7 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
 
     `labels` are those whose definitions are marks already.
     """
-    blocks: Counter[str] = Counter()
+    blocks: Mapping[str, int] = {}
     if text[:1] == _MARK:
         cut = _cut_blocks(text)
         if cut is None:
@@ -234,9 +240,8 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
     pieces = text.split(";")
     if _without_labels(pieces.pop(), labels):
         return None
-    counts = Counter(pieces)
-    distinct: Counter[str] = Counter()
-    for piece, count in counts.items():
+    distinct: defaultdict[str, int] = defaultdict(int)
+    for piece, count in Counter(pieces).items():
         if ":" in piece and _LABEL.match(piece):
             if count > 1:
                 return None
@@ -247,28 +252,32 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
                 distinct[piece] += 1
         else:
             distinct[piece.strip()] += count
-    if len(set(labels)) < len(labels) or any(name.startswith(TOKEN) for name in labels):
+    if labels and (len(set(labels)) < len(labels) or any(map(_IS_TOKEN, labels))):
         return None
-    if not targets <= {_LABEL_TOKEN, *labels}:
+    if targets and not targets <= {_LABEL_TOKEN, *labels}:
         return None
     late = [piece for piece in distinct if piece[:1] == "."]
-    if len(late) > MAX_LATE:
+    taken: list[ptx.Variable] | None = []
+    if late:
+        taken = _late_declarations(late, text) if len(late) <= MAX_LATE else None
+        if taken is None:
+            return None
+        for piece in late:
+            del distinct[piece]
+    if _repeat([*declarations, *taken]):
         return None
-    taken = _late_declarations(late, text)
-    if taken is None or _repeat([*declarations, *taken]):
-        return None
-    for piece in late:
-        del distinct[piece]
     statements = _well_formed(values.forget_in_statements(distinct))
     if statements is None:
         return None
-    inside: Counter[str] = Counter()
+    inside: defaultdict[str, int] = defaultdict(int)
     for block, count in blocks.items():
         inside[values.forget_in_block(block)] += count
-    outlines = [(_outline_block(block), count) for block, count in inside.items()]
-    known = [(outline, count) for outline, count in outlines if outline is not None]
-    if len(known) < len(outlines):
-        return None
+    known: list[tuple[BodyOutline, int]] = []
+    for block, count in inside.items():
+        outline = _outline_block(block)
+        if outline is None:
+            return None
+        known.append((outline, count))
     return BodyOutline(tuple(declarations), tuple(taken), tuple(labels), statements, tuple(known))
 
 
@@ -296,11 +305,18 @@ def _may_hide(variable: ptx.Variable) -> bool:
 
 
 def _outline_block(text: str) -> BodyOutline | None:
+    return (_outline_short_block if len(text) <= SHORT else _outline_long_block)(text)
+
+
+def _outline_long_block(text: str) -> BodyOutline | None:
     declarations, start = _leading(text[1:-1])
     if any(map(_may_hide, declarations)):
         return None
     inside = text[start + 1 : -1]
     return _outline(f"{_MARK};{inside}" if "{" in inside else inside, declarations, [])
+
+
+_outline_short_block = functools.lru_cache(maxsize=10_000)(_outline_long_block)
 
 
 def _has_blocks(text: str) -> bool:
@@ -311,10 +327,10 @@ def _has_blocks(text: str) -> bool:
     )
 
 
-def _cut_blocks(text: str) -> tuple[str, Counter[str]] | None:
+def _cut_blocks(text: str) -> tuple[str, Mapping[str, int]] | None:
     """The text with marks in the place of its blocks, and the blocks; None if that is unclear."""
     parts: list[str] = []
-    blocks: Counter[str] = Counter()
+    blocks: defaultdict[str, int] = defaultdict(int)
     depth = begin = done = 0
     for braces in _STATEMENT_BRACES.finditer(text):
         for position in range(braces.start() + 1, braces.end()):
@@ -345,12 +361,15 @@ def _without_labels(piece: str, labels: list[str]) -> str:
     return piece[end:].strip(BLANKS)
 
 
-def _well_formed(statements: Counter[str]) -> Counter[str] | None:
+def _well_formed(statements: dict[str, int]) -> dict[str, int] | None:
     """The instructions among statements, or None if one is not well formed."""
-    del statements[_MARK], statements[_LABEL_MARK]
+    statements.pop(_MARK, None)
+    statements.pop(_LABEL_MARK, None)
     if len(_WELL_FORMED) > values.MANY:
         _WELL_FORMED.clear()
-    for statement in statements.keys() - _WELL_FORMED:
+    for statement in statements:
+        if statement in _WELL_FORMED:
+            continue
         match = STATEMENT.fullmatch(f"{statement};")
         if match is None or 0 not in (match.start(2), match.start(3)):
             return None  # something else than an instruction, or something in front of it

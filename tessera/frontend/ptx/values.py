@@ -8,8 +8,7 @@ its width for every float. Statements keep their numbers if a measured rule read
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tessera.frontend.ptx.terminals import BLANK, FLOAT, INTEGER, NAME, NAME_CHARACTERS
 from tessera.ir.opcodes.rules import READS_VALUES
@@ -37,15 +36,18 @@ def forget() -> None:
     _KINDS.clear()
 
 
-def forget_in_statements(statements: Mapping[str, int]) -> Counter[str]:
+def forget_in_statements(statements: Mapping[str, int]) -> dict[str, int]:
     """Statements, each with its count; those that become equal are one."""
-    kept = list(filter(_READS_VALUES.match, statements))
-    canonical = dict(zip(kept, _DISPLACEMENT.sub("+0", ";".join(kept)).split(";"), strict=False))
-    others = [text for text in statements if text not in canonical]
-    canonical.update(zip(others, _forget_values(";".join(others)).split(";"), strict=False))
-    made: Counter[str] = Counter()
-    for text, count in statements.items():
-        made[canonical[text]] += count
+    if kept := list(filter(_READS_VALUES.match, statements)):
+        known = dict(zip(kept, _DISPLACEMENT.sub("+0", ";".join(kept)).split(";"), strict=True))
+        others = [text for text in statements if text not in known]
+        known.update(zip(others, _forget_values(";".join(others)).split(";"), strict=False))
+        texts: Iterable[str] = map(known.__getitem__, statements)
+    else:
+        texts = _forget_values(";".join(statements)).split(";")
+    made: dict[str, int] = {}
+    for text, count in zip(texts, statements.values(), strict=False):
+        made[text] = made.get(text, 0) + count
     return made
 
 

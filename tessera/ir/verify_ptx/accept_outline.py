@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from tessera.diagnostics import Diagnostic
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline, UnreadBody
-from tessera.ir.verify_ptx.declarations import call_faults
+from tessera.ir.verify_ptx.declarations import call_faults, variable_fault
 from tessera.ir.verify_ptx.instruction import Ground, form_fault, instruction_fault
 from tessera.ir.verify_ptx.known_statements import KnownStatements
 from tessera.ir.verify_ptx.names import (
@@ -25,6 +24,7 @@ from tessera.ir.verify_ptx.names import (
     names_in,
     operand_word,
     special_kind,
+    variable_kind,
 )
 
 MANY_TEXTS = 100_000
@@ -58,17 +58,16 @@ def _kind_of(name: str) -> str | None:
 
 
 class TrialVerifier(Protocol):
-    """A verifier whose findings nobody sees."""
+    """What is known of a module up to a function."""
 
     module: ptx.Module
     ground: Ground
     is_new: bool
     scopes: list[NameScope]
-    diagnostics: list[Diagnostic]
     functions: dict[str, ptx.Function]
 
-    def declare(self, scope: NameScope, variable: ptx.Variable, place: str = "body") -> None:
-        """Declare a variable."""
+    def earlier_declaration(self, scope: NameScope, variable: ptx.Variable) -> int | None:
+        """The position of an earlier declaration of a name."""
 
     def declared_kind(self, name: str) -> str | None:
         """The word for a name in scope that something declares."""
@@ -83,17 +82,19 @@ def accepts(
             return False
         scope.labels[name] = 0
     trial.scopes.append(scope)
-    for variable in (*outline.declarations, *outline.late):
-        trial.declare(scope, variable)
-    if trial.diagnostics:
-        return False
     ground = trial.ground
-    if ground not in GOOD_TEXTS:
-        GOOD_TEXTS[ground] = set(), KnownStatements(ground.version, ground.target)
-    good, table = GOOD_TEXTS[ground]
+    for variable in (*outline.declarations, *outline.late):
+        place = trial.earlier_declaration(scope, variable)
+        if place is not None or variable_fault(variable, "body", ground.version) is not None:
+            return False
+        scope.add(variable, variable_kind(variable))
+    known = GOOD_TEXTS.get(ground)
+    if known is None:
+        known = GOOD_TEXTS[ground] = set(), KnownStatements(ground.version, ground.target)
+    good, table = known
     if len(good) > MANY_TEXTS:
         good.clear()
-    if new := list(outline.statements.keys() - good):
+    if new := [text for text in outline.statements if text not in good]:
         renamed = unread.rename(new, _Tokens(trial.declared_kind))
         good.update(table.known([text for text in renamed if text not in good]))
         for text, canonical in zip(new, renamed, strict=True):

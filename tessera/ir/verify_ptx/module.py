@@ -16,7 +16,6 @@ compared once per opcode and list of kinds of operands, in all of a module.
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable
 
 from tessera.diagnostics import Diagnostic, Label, Severity, error, warning
@@ -187,12 +186,11 @@ class _Verifier:
 
     def is_clean(self, unread: UnreadBody, outline: BodyOutline, outer: NameScope) -> bool:
         """Whether an unread body has no faults, by its outline."""
-        trial = copy.copy(self)
-        trial.diagnostics, trial.scopes = [], []
-        trial.good, trial.known, trial.kinds = set(), {}, {}
         scope = outer.copy()
         # A parameter that is called like a register of a range hides it.
-        return accepts(trial, unread, outline, scope) and not any(map(scope.ranged, outer.names))
+        clean = accepts(self, unread, outline, scope) and not any(map(scope.ranged, outer.names))
+        self.scopes.clear()
+        return clean
 
     def declared_kind(self, name: str) -> str | None:
         """The word for a name in scope that something declares."""
