@@ -63,22 +63,22 @@ _PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{NAME}|{SINK
 PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
 
 _PARTS = re.compile(
-    rf"\.(?P<space>reg|param|local|shared){BLANK}(?:\.align[ \t]++(?P<align>{INTEGER}){BLANK})?"
-    rf"(?:\.(?P<vector>v[248]){BLANK})?\.(?P<type>[a-z0-9]++){BLANK}"
-    rf"(?P<pointer>\.ptr(?:{BLANK}\.(?P<pointer_space>[a-z]++(?<!align)))?"
-    rf"(?:{BLANK}\.align[ \t]++(?P<pointer_align>{INTEGER}))?{BLANK})?"
+    rf"\.(reg|param|local|shared){BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?"
+    rf"(?:\.v([248]){BLANK})?\.([a-z0-9]++){BLANK}"
 )
-_DECLARATOR = re.compile(
-    rf"(?P<name>{NAME}|{SINK})(?:<{BLANK}(?P<count>{INTEGER}){BLANK}>)?(?P<sizes>(?:\[[^]]*+\])*+)"
+_DECLARATOR = re.compile(rf"({NAME})(?:<{BLANK}({INTEGER}){BLANK}>)?((?:\[[^]]*+\])*+)")
+_ENTRY = re.compile(
+    rf"\.param{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248]){BLANK})?"
+    rf"\.([a-z0-9]++){BLANK}(\.ptr(?:{BLANK}\.(?!align)([a-z]++))?"
+    rf"(?:{BLANK}\.align[ \t]++({INTEGER}))?{BLANK})?({NAME}|{SINK})({_SIZES})"
 )
-_ENTRY = re.compile(_PARAMETER)
 
 
 def declare(text: str, at: int) -> list[ptx.Variable]:
     """The variables of one declaration, which starts at an offset."""
     parts = _PARTS.match(text)
-    assert parts is not None, "the text was matched by DECLARATION or PARAMETER_LIST"
-    space, align, vector, kind, pointer, pointer_space, pointer_align = parts.groups()
+    assert parts is not None, "the text was matched by DECLARATION"
+    space, align, vector, kind = parts.groups()
     return [
         ptx.Variable(
             space=space,
@@ -86,11 +86,9 @@ def declare(text: str, at: int) -> list[ptx.Variable]:
             name=name,
             at=at,
             align=_natural(align) if align else None,
-            vector=VECTORS[vector] if vector else None,
+            vector=int(vector) if vector else None,
             count=_natural(count) if count else None,
             dimensions=_dimensions(sizes) if sizes else (),
-            pointer_space=(pointer_space or "") if pointer else None,
-            pointer_align=_natural(pointer_align) if pointer_align else None,
         )
         for name, count, sizes in _DECLARATOR.findall(text, parts.end())
     ]
@@ -138,7 +136,22 @@ def _value(text: str, numbers: Numbers) -> ptx.Constant:
 
 def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:
     """The parameters of a list that starts at an offset."""
-    return tuple(declare(match[0], base + match.start())[0] for match in _ENTRY.finditer(text))
+    return tuple([_parameter(match, base) for match in _ENTRY.finditer(text)])
+
+
+def _parameter(match: re.Match[str], base: int) -> ptx.Variable:
+    align, vector, kind, pointer, pointer_space, pointer_align, name, sizes = match.groups()
+    return ptx.Variable(
+        space="param",
+        type=kind,
+        name=name,
+        at=base + match.start(),
+        align=_natural(align) if align else None,
+        vector=int(vector) if vector else None,
+        dimensions=_dimensions(sizes) if sizes else (),
+        pointer_space=(pointer_space or "") if pointer else None,
+        pointer_align=_natural(pointer_align) if pointer_align else None,
+    )
 
 
 @functools.lru_cache(maxsize=10_000)

@@ -9,6 +9,7 @@ a token are remembered across modules, by version and target; common ones are kn
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -30,11 +31,17 @@ from tessera.ir.verify_ptx.names import (
 MANY_TEXTS = 100_000
 
 GOOD_TEXTS: dict[Ground, tuple[set[str], KnownStatements]] = {}  # kept from module to module
+_GOOD_CALLS: set[tuple[str, tuple[object, ...] | None]] = set()  # this, too
+_CALL = re.compile(
+    r"(?:@\S+\s+)?call(?:\.uni)?\s+(?:\([^()]*\)\s*,\s*)?([\w$%]+)"
+    r"\s*(?:,\s*\([^()]*\)\s*)?(?:,\s*[\w$%]+\s*)?"
+)
 
 
 def forget() -> None:
     """Forget what is known of statements: the rules or the table have changed."""
     GOOD_TEXTS.clear()
+    _GOOD_CALLS.clear()
 
 
 class _Tokens(dict[str, str]):
@@ -96,13 +103,15 @@ def accepts(
         good.clear()
     if new := [text for text in outline.statements if text not in good]:
         renamed = unread.rename(new, _Tokens(trial.declared_kind))
-        good.update(table.known([text for text in renamed if text not in good]))
+        if unknown := [text for text in renamed if text not in good]:
+            good.update(table.known(unknown))
+            for text in unknown:
+                if text not in good and not accepts_text(trial, unread.instruction(text)):
+                    return False
+                good.add(text)
         for text, canonical in zip(new, renamed, strict=True):
-            if "call" in text and not _accepts_call(trial, unread.instruction(text)):
+            if "call" in text and not _accepts_call(trial, unread, text, canonical):
                 return False
-            if canonical not in good and not accepts_text(trial, unread.instruction(canonical)):
-                return False
-            good.add(canonical)
     for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
             return False
@@ -110,8 +119,14 @@ def accepts(
     return True
 
 
-def _accepts_call(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
+def _accepts_call(trial: TrialVerifier, unread: UnreadBody, text: str, canonical: str) -> bool:
     """Whether a call fits what it calls; other instructions do."""
+    plain = _CALL.fullmatch(text)
+    function = trial.functions.get(plain[1]) if plain else None
+    key = (canonical, None if function is None else _signature(function)) if plain else None
+    if key in _GOOD_CALLS:
+        return True
+    instruction = unread.instruction(text)
     if instruction.opcode.name != "call":
         return True
     kinds: dict[str, str] = {}
@@ -120,7 +135,25 @@ def _accepts_call(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
         if kind is None:
             return False
         kinds[name] = kind
-    return next(call_faults(trial.module, instruction, trial.functions, kinds), None) is None
+    if next(call_faults(trial.module, instruction, trial.functions, kinds), None) is not None:
+        return False
+    if key is not None:
+        if len(_GOOD_CALLS) > MANY_TEXTS:
+            _GOOD_CALLS.clear()
+        _GOOD_CALLS.add(key)
+    return True
+
+
+def _signature(function: ptx.Function) -> tuple[object, ...]:
+    """What a call must fit."""
+    return (
+        function.is_entry,
+        len(function.returns),
+        *[
+            (v.space, v.type, v.vector, bool(v.dimensions), None in v.dimensions)
+            for v in (*function.returns, *function.parameters)
+        ],
+    )
 
 
 def accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
