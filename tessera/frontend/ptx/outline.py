@@ -257,13 +257,11 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
     if targets and not targets <= {_LABEL_TOKEN, *labels}:
         return None
     late = [piece for piece in distinct if piece[:1] == "."]
-    taken: list[ptx.Variable] | None = []
-    if late:
-        taken = _late_declarations(late, text) if len(late) <= MAX_LATE else None
-        if taken is None:
-            return None
-        for piece in late:
-            del distinct[piece]
+    taken = _late_declarations(late, text) if late else []
+    if taken is None:
+        return None
+    for piece in late:
+        del distinct[piece]
     if _repeat([*declarations, *taken]):
         return None
     statements = _well_formed(values.forget_in_statements(distinct))
@@ -284,6 +282,8 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
 def _late_declarations(pieces: list[str], text: str) -> list[ptx.Variable] | None:
     """The variables that are declared behind instructions, if none is named before."""
     declarations: list[ptx.Variable] = []
+    if len(pieces) > MAX_LATE:
+        return None
     for piece in pieces:
         if _PRAGMA.fullmatch(piece):
             continue
