@@ -7,8 +7,8 @@ FOLDER has what `tests/compiled` made. The first part packs all works into WORKS
 the regions of as many as can be analysed in that time; another call goes on. The second analyses
 the others, and runs each with guards beside its buffers, two poisons, and pages that are not
 mapped at one end of each buffer where the driver allows it (`tests.helpers.region_check`,
-`cuda_machine`; `--stand-in`: the driver of the tests in its place, to try this). Launches of
-compiled kernels run on the CPU backend too in the end, with its log held against the regions.
+`cuda_machine`; `--stand-in`: the driver of the tests in its place, to try this). `--on-cpu`: in the
+end, launches of compiled kernels run on the CPU backend too, with its log held against the regions.
 Workers write a row as soon as it is there, OUT/rows.jsonl has them all in the end, and another
 call goes on where the last one ended. After a fault, which a CUDA context does not survive, and
 after `PATIENCE_SECONDS` without progress, a worker is replaced and the work at hand counts as
@@ -210,9 +210,11 @@ def work_through(options: argparse.Namespace) -> None:
         given
         for given in works_in(options.works)
         if zlib.crc32(given.get("text", given["name"]).encode()) % options.workers == options.worker
+        and re.search(options.only, given["name"])
     ]
     tries = [(given["name"], given, worker.run) for given in share]
-    tries += [(f"cpu {g['name']}", g, on_cpu) for g in share if g["kind"] == "launch"]
+    launches = [given for given in share if given["kind"] == "launch"]
+    tries += [(f"cpu {g['name']}", g, on_cpu) for g in launches if options.on_cpu]
     for name, given, attempt in tries:
         if "refused" in given or name in done:
             continue
@@ -287,6 +289,8 @@ def _start(options: argparse.Namespace, number: int) -> subprocess.Popen[bytes]:
     command += [str(options.works), str(options.out)]
     command += ["--worker", str(number), "--workers", str(options.workers)]
     command += ["--stand-in"] if options.stand_in else []
+    command += ["--only", options.only]
+    command += ["--on-cpu"] if options.on_cpu else []
     # Each module is loaded by one worker; a cache would be one file that all of them lock.
     environment = os.environ | {"CUDA_CACHE_DISABLE": "1", "TESSERA_NO_CACHE": "1"}
     with (options.out / f"error.{number}").open("a") as file:
@@ -354,6 +358,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--worker", type=int)
     parser.add_argument("--stand-in", action="store_true")
+    parser.add_argument("--on-cpu", action="store_true")
+    parser.add_argument("--only", default="", help="works of which the name has this pattern")
     options = parser.parse_args()
     if options.part == "prepare":
         prepare(options)

@@ -138,6 +138,23 @@ def test_a_word_that_nothing_overwrites_is_still_exact() -> None:
     check(program)
 
 
+@pytest.mark.parametrize("place", [4, 16])
+def test_a_number_next_to_a_word_is_an_index(place: int) -> None:
+    """A part of the word itself is none."""
+    buffers = HEAD + "buffer t bytes=64 role=input\npointers t @{8:a}\n"
+    steps = "launch m.k grid=1,1,1 block=1,1,1 args=[t, a, q]"
+
+    def found(place: int) -> dict[str, str]:
+        body = (
+            f"ld.global.u32 %r3, [%rd1+{place}]; mul.wide.u32 %rd5, %r3, 4;"
+            "add.u64 %rd6, %rd3, %rd5; st.global.u32 [%rd6], 7;"
+        )
+        return analysed(trace(buffers, kernel(body), steps))[0]
+
+    assert found(place) == {"pinned": "", "q": "may"}
+    assert found(8)["pinned"]
+
+
 @pytest.mark.parametrize(
     "writer",
     [

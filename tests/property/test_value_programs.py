@@ -62,6 +62,11 @@ def plain_result(text: str, given: list[int]) -> int | None:
         return given[0] if given[2] else given[1]
     numbers = [signed(value, bits) if type[0] == "s" else value for value in given]
     a, b = numbers[:2]
+    if name == "bfe":
+        first, count = given[1] & 255, given[2] & 255
+        field = (a >> first) & ((1 << count) - 1)  # an unsigned number has zeros above it
+        is_signed = type[0] == "s" and count > 0 and field >> (count - 1)
+        return (field - (1 << count) if is_signed else field) & ((1 << bits) - 1)
     if name == "setp":
         return int(COMPARISONS[modifiers[0]](a, b))
     if name in ("div", "rem") and b == 0:
@@ -246,6 +251,9 @@ class Program:
         value = Lanes(np.array([numbers], dtype=U64))
         return value, [(numbers * THREADS)[:THREADS] for _ in self.runs], str(numbers)
 
+    def constant(self, number: int) -> tuple[Lanes, list[list[int | None]], str]:
+        return lanes.scalar(number), [[number] * THREADS for _ in self.runs], str(number)
+
     def step(self) -> None:
         type = self.draw.choice(("u32", "s32", "u32", "s32", "u64", "s64", "u16", "s16"))
         kind = self.draw.random()
@@ -262,10 +270,13 @@ class Program:
         elif kind < 0.55:
             target = self.draw.choice(("u32", "s64", "u64", "s32", "u16"))
             text, bits, widths = f"cvt.{target}.{type}", type_bits(target), [type_bits(type)]
-        elif kind < 0.62:
+        elif kind < 0.6:
             own = self.draw.choice(("u32", "s32", "u16"))
             text, bits = f"mul.wide.{own}", 2 * type_bits(own)
             widths = [type_bits(own)] * 2
+        elif kind < 0.66 and type_bits(type) > 16:
+            text, bits = f"bfe.{type}", type_bits(type)
+            widths = [bits, 32, 32]
         else:
             name = self.draw.choice(PLAIN)
             own = f"b{type[1:]}" if name in ("and", "or", "xor", "shl") else type
@@ -274,6 +285,8 @@ class Program:
             opcode = ptx.Opcode(parts[0], tuple(parts[1:]))
             widths = [source_bits(opcode, place, bits) for place in range(2)]
         sources = [self.source(width) for width in widths]
+        if text.startswith("bfe") and self.draw.random() < 0.9:
+            sources[1:] = [self.constant(self.draw.choice(NUMBERS[:12])) for _ in range(2)]
         result = self.runner.run(text, [value for value, _, _ in sources], bits)
         for number, run in enumerate(self.runs):
             given = [[numbers[number][t] for _, numbers, _ in sources] for t in range(THREADS)]
