@@ -8,8 +8,9 @@ f32 and in bf16 for two GPUs, a replica on each. `run` needs a GPU. Each case is
 replicas as processes on slices of it, and clients whose prompts come at random times, at first
 without deaths. Then, whenever both replicas are there, one of them is killed, or stopped (SIGSTOP),
 or its connection is cut, or a kernel of its next step faults: its table of blocks points out of the
-GPU's memory. Tokens are compared with those of the undisturbed run. `--tiny` does the same on the
-CPU backend, whose checks of accesses find such a table.
+GPU's memory. Tokens are compared with those of the undisturbed run. Answers are greedy; in the case
+`f32 drawn` they are drawn, each with a seed. `--tiny` does the same on the CPU backend, whose
+checks of accesses find such a table.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,7 @@ TINY = {
     "vocab_size": 128,
 }
 TYPES = ("f32", "bf16")
-NAMES = ("f32 a", "f32 b", "f32 c", "f32 d", "bf16")
+NAMES = ("f32 a", "f32 b", "f32 c", "f32 d", "f32 drawn", "bf16")
 KINDS = ("kill", "stop", "cut", "fault")
 SLICES = ("cuda:0:84sm", "cuda:0:48sm")
 PROMPTS = 48
@@ -69,6 +71,9 @@ START_S = 180.0
 """Seconds that an engine may take to start, and to answer all prompts once."""
 BACK_S = 90.0
 """Seconds that a replica may take to be back."""
+
+Ask = Callable[[int], Any]
+"""Asks for the answer to the prompt of a number."""
 
 
 def write_model(given: argparse.Namespace, dtype: str) -> Path:
@@ -129,8 +134,8 @@ def prepare(given: argparse.Namespace) -> None:
 class Clients:
     """Prompts that come at random times, and how their answers end."""
 
-    def __init__(self, engine: Any, prompts: list[list[int]], most: int, rate: float) -> None:
-        self._engine, self._prompts, self._most, self._rate = engine, prompts, most, rate
+    def __init__(self, ask: Ask, most: int, rate: float) -> None:
+        self._ask, self._most, self._rate = ask, most, rate
         self._draw = random.Random(7)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._send)
@@ -148,11 +153,8 @@ class Clients:
 
     def _send(self) -> None:
         while not self._over.wait(self._draw.expovariate(self._rate)):
-            number = self._draw.randrange(len(self._prompts))
-            asked = self._engine.submit(
-                self._prompts[number], max_tokens=self._most, ignore_end=True
-            )
-            self.given.append((number, asked))
+            number = self._draw.randrange(PROMPTS)
+            self.given.append((number, self._ask(number)))
 
     def figures(self, right: list[list[int]]) -> tuple[Row, list[tuple[int, list[int]]]]:
         """How the answers ended, and those that are others than before."""
@@ -260,10 +262,14 @@ def died(given: argparse.Namespace, name: str) -> Row:
     most = 8 if given.tiny else 64
     with tessera.Engine(plan, **options) as engine:
         row: Row = {"starts_s": since(begun), "replicas": len(names)}
-        asked = [engine.submit(own, max_tokens=most, ignore_end=True) for own in prompts]
-        right = [own.result(300) for own in asked]
+
+        def ask(number: int) -> Any:
+            drawn = {"temperature": 1.0, "seed": number} if name == "f32 drawn" else {}
+            return engine.submit(prompts[number], max_tokens=most, ignore_end=True, **drawn)
+
+        right = [own.result(300) for own in [ask(number) for number in range(PROMPTS)]]
         rate = 1.0 if given.tiny else 10.0
-        with Clients(engine, prompts, most, rate) as clients:
+        with Clients(ask, most, rate) as clients:
             time.sleep(given.calm_s)
         row["calm"], others = clients.figures(right)
         poison = Poison(engine.runtime)
@@ -271,7 +277,7 @@ def died(given: argparse.Namespace, name: str) -> Row:
         whole = len(processes(engine, on_cpu=given.tiny))
         until = time.monotonic() + given.most_s
         back_s = []
-        with Clients(engine, prompts, most, rate) as clients:
+        with Clients(ask, most, rate) as clients:
             while sum(done.values()) < given.deaths and time.monotonic() < until:
                 kind = KINDS[sum(done.values()) % len(KINDS)]
                 time.sleep(draw.uniform(0.2, 0.8))
