@@ -22,7 +22,7 @@ FAMILIES = {
     "generation": "attention of a decode step",
     "moe bfloat16": "experts in 16 bits",
     "moe fp8": "experts in fp8",
-    "moe w4a16_mxfp4": "experts in mxfp4",
+    "moe w4a16_mxfp4": "experts in 4 bits",
 }
 STEPS = {
     "qwen3-moe decode": "Qwen3-MoE (6 layers, 128 experts), decode of 16",

@@ -46,6 +46,7 @@ from tessera.planning.prices.table_lookup import (
 TARGET = Path(__file__).parents[2] / "tessera" / "data" / "tables" / "library_bars.json"
 PACKAGE = "aiconfigurator_core"
 TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
+EXPERT_TYPES = (*TYPES, "fp8_block", "int4_wo")
 ROTATION = ((0, (1, 2)), (1, (0, 2)), (2, (0, 1)))
 HELD, SEED = 0.9, 17
 LEAST_ROWS = 1000  # with fewer, one constant for the family
@@ -168,7 +169,7 @@ def cells(count: int) -> Iterator[tuple[str, TableKind, str, Cell, dict[str, str
             versions: dict[str, str] = {}
             for library in LIBRARIES:
                 newest: dict[Fixed, dict[Key, float]] = {}
-                tables = [r for t in TYPES for r in read_tables(gpu, kind, t, library)]
+                tables = [r for t in types_of(kind) for r in read_tables(gpu, kind, t, library)]
                 for rows in sorted(tables, key=lambda r: number(r.version)):
                     times = zip(rows.sizes, rows.ns, strict=True)
                     newest[rows.fixed] = {(rows.fixed, sizes): ns for sizes, ns in times}
@@ -193,6 +194,11 @@ def cells(count: int) -> Iterator[tuple[str, TableKind, str, Cell, dict[str, str
                 least = [[from_memory_ns(found, size)] for size in moved]
                 times = np.log(np.maximum([[one[key] for one in own] for key in keys], least))
                 yield gpu, kind, name, Cell(gpu, keys, times, kind), versions
+
+
+def types_of(kind: TableKind) -> tuple[str, ...]:
+    """The types that plans look up."""
+    return EXPERT_TYPES if kind is TableKind.MOE else TYPES
 
 
 def number(text: str) -> tuple[int, ...]:
@@ -229,7 +235,7 @@ def pairs(known: dict[tuple[str, str], Cell]) -> dict[str, dict[str, object]]:
 
 
 def write_constants(known: dict[tuple[str, str], Cell], versions: dict[str, object]) -> None:
-    """The constants of all rows, and for each kind the widest bar of any GPU."""
+    """The constants of all rows, and for each family and kind the widest bar of any GPU."""
     made: dict[str, list[float]] = {}
     widest: dict[str, float] = {}
     for (gpu, name), cell in known.items():
@@ -238,9 +244,10 @@ def write_constants(known: dict[tuple[str, str], Cell], versions: dict[str, obje
         factors = fitted(rows, np.concatenate(errors))
         least, most = np.quantile(np.exp(rows @ factors), (0.02, 0.98))
         made[f"{gpu} {name}"] = [round(float(f), 4) for f in (*factors, least, most)]
-        kind = name.split()[0]
-        widest[kind] = max(widest.get(kind, 0.0), float(np.quantile(np.concatenate(errors), HELD)))
-    plain = {kind: [round(log(bar), 4), LEAST, round(bar, 4)] for kind, bar in widest.items()}
+        bar = float(np.quantile(np.concatenate(errors), HELD))
+        for wide in {name, name.split()[0]}:
+            widest[wide] = max(widest.get(wide, 0.0), bar)
+    plain = {own: [round(log(bar), 4), LEAST, round(bar, 4)] for own, bar in widest.items()}
     document = {
         "made_by": "python -m benchmarks.prediction.libraries --fit",
         "from": f"{PACKAGE} {version(PACKAGE)}",

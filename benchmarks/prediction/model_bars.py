@@ -28,7 +28,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.common import arguments, write
-from benchmarks.prediction.libraries import HELD, PACKAGE, Floats, fitted, number, version
+from benchmarks.prediction.libraries import (
+    HELD,
+    PACKAGE,
+    Floats,
+    fitted,
+    number,
+    types_of,
+    version,
+)
 from tessera.frontend.machine.gpu_table import gpu_table
 from tessera.frontend.machine.tables import has_tables, read_tables
 from tessera.ir.plan.machine import Gpu
@@ -45,7 +53,6 @@ from tessera.planning.prices.table_lookup import (
 )
 
 TARGET = Path(__file__).parents[2] / "tessera" / "data" / "tables" / "model_bars.json"
-TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
 SEED, BOUND = 17, 0.15
 HABITS = {  # the family whose rows decide, and a start that knows nothing
     "generation": ("few_loads", "second_loads", "put_loads"),
@@ -95,7 +102,7 @@ def draw(count: int) -> list[Row]:
         if not has_tables(key):
             continue
         for kind in TableKind:
-            for dtype in TYPES:
+            for dtype in types_of(kind):
                 for library in LIBRARIES:
                     every = [
                         (fixed, sizes, ns)

@@ -45,7 +45,7 @@ _FOLDERS = {
     TableKind.GENERATION: ("attention", "generation_attention_perf"),
     TableKind.MOE: ("moe", "moe_perf"),
 }
-_TYPES = ("bfloat16", "fp8", "w4a16_mxfp4")
+_TYPES = ("bfloat16", "fp8", "fp8_block", "int4_wo", "w4a16_mxfp4")
 # Requests choose experts unevenly: the more uneven of the laws that all tables have.
 UNEVEN_LOADS = "power_law_1.2"
 _OTHER_WORK = "nongated"  # in the name of kernels of experts with two products, not three

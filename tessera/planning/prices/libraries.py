@@ -59,7 +59,8 @@ def features(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes) -> tuple[flo
 def library_bar(gpu: Gpu, kind: TableKind, fixed: Fixed, sizes: Sizes, known: int) -> float:
     """Half the width of the bar of a library about the mean of `known` others, as a logarithm."""
     bars = bar_constants("library_bars")
-    constants = bars.get(f"{gpu.key} {family(kind, fixed)}") or bars[kind.value]
+    name = family(kind, fixed)
+    constants = bars.get(f"{gpu.key} {name}") or bars.get(name) or bars[kind.value]
     *factors, least, most = constants
     value = sum(f * x for f, x in zip(factors, features(gpu, kind, fixed, sizes), strict=False))
     return min(most, max(least, exp(value))) * sqrt((1 + 1 / known) / _PER_KNOWN)

@@ -41,8 +41,20 @@ _IN_CACHE = {
     TableKind.MOE: (0.4, 0.9),
 }
 _CACHE_SPEED = 2.0  # relative to memory
-ELEMENT_BYTES = {"bfloat16": 2.0, "fp8": 1.0, "w4a16_mxfp4": 0.53}
-UNITS = {"bfloat16": "bf16", "fp8": "fp8", "w4a16_mxfp4": "bf16"}
+ELEMENT_BYTES = {
+    "bfloat16": 2.0,
+    "fp8": 1.0,
+    "fp8_block": 1.0,
+    "int4_wo": 0.53,
+    "w4a16_mxfp4": 0.53,
+}
+UNITS = {
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8",
+    "int4_wo": "bf16",
+    "w4a16_mxfp4": "bf16",
+}
 
 
 def coordinates(kind: TableKind, sizes: Sizes) -> tuple[float, ...]:

@@ -22,12 +22,11 @@ from tessera.ir.operators.table import bind
 from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.tables import Fixed, Sizes, TableKind, WorkShape
 from tessera.ir.program.data_type import DataType
-from tessera.ir.program.program import Buffer, Launch, LibraryCall, Role, Work, WorkHint
-from tessera.planning.prices.call_shapes import shared_side
+from tessera.ir.program.program import Buffer, Launch, LibraryCall, Operand, Role, Work, WorkHint
+from tessera.planning.prices.call_shapes import shared_side, weights_of
 from tessera.planning.prices.table_lookup import operations_and_bytes
 
 _TYPES = {DataType.BF16: "bfloat16", DataType.F16: "bfloat16", DataType.E4M3: "fp8"}
-_EXPERT_TYPES = {**_TYPES, DataType.U8: "w4a16_mxfp4"}  # packed: two weights of 4 bits in a byte
 _MATRIX_UNITS = ("fp16", "bf16", "fp8")
 _CACHE_TYPE = "bfloat16"
 _TILE = 128  # results are computed in whole tiles of this side
@@ -179,13 +178,34 @@ def _paged(bound: Bound) -> WorkShape | None:
 
 def _experts(bound: Bound) -> WorkShape | None:
     """Experts that tokens are routed to."""
-    held = [o for o in bound.operands("operands") if len(o.shape) == 3]
-    weights = max(held, key=lambda operand: prod(operand.shape), default=None)
-    dtype = None if weights is None else _EXPERT_TYPES.get(weights.dtype)
+    hidden, inner, chosen, experts = (
+        bound.integer(name) for name in ("hidden", "inner", "chosen", "experts")
+    )
+    dtype = _expert_type(weights_of(bound), experts * hidden * inner)
     if dtype is None:
         return None
-    model = (bound.integer(name) for name in ("hidden", "inner", "chosen", "experts"))
-    return WorkShape(TableKind.MOE, (dtype, *model), (bound.integer("tokens"), 1, 1))
+    fixed: Fixed = (dtype, hidden, inner, chosen, experts)
+    return WorkShape(TableKind.MOE, fixed, (bound.integer("tokens"), 1, 1))
+
+
+def _expert_type(held: Sequence[Operand], matrix: int) -> str | None:
+    """The type that tables have experts in, by how weights are stored; None if none has it.
+
+    `matrix` counts the weights of one of the two or three products of all experts.
+    """
+    weights = max(held, key=lambda operand: prod(operand.shape), default=None)
+    if weights is None:
+        return None
+    scales = [o.shape for o in held if o.dtype.is_float and o.dtype is not weights.dtype]
+    if weights.dtype is DataType.E4M3:
+        is_block = any(len(shape) == 3 and min(shape[1:]) > 1 for shape in scales)
+        return "fp8_block" if is_block else "fp8"
+    if weights.dtype is DataType.U8:
+        stored = sum(prod(operand.shape) for operand in held if operand.dtype is DataType.U8)
+        if stored >= 2 * matrix:  # a weight to a byte
+            return None
+        return "int4_wo" if any(len(shape) == 3 for shape in scales) else "w4a16_mxfp4"
+    return _TYPES.get(weights.dtype)
 
 
 _FUSED: dict[str, Callable[[Bound], WorkShape | None]] = {

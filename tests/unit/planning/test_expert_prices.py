@@ -183,6 +183,42 @@ def test_a_step_bound_by_weights_goes_with_bandwidth() -> None:
             assert 1.0 + cost.error >= (most / least) ** 0.5  # the routing is in the bar
 
 
+PER_BLOCK, PER_ROW = "f32[8,2,2]", "f32[8,256,1]"
+
+
+@pytest.mark.parametrize(
+    ("up", "scales", "down", "stored"),
+    [
+        ("bf16[8,256,256]", "f32[256]", "bf16[8,256,128]", "bfloat16"),
+        ("e4m3[8,256,256]", PER_BLOCK, "e4m3[8,256,128]", "fp8_block"),
+        ("e4m3[8,256,256]", PER_ROW, "e4m3[8,256,128]", "fp8"),
+        ("e4m3[8,256,256]", "f32[8]", "e4m3[8,256,128]", "fp8"),
+        ("u8[8,256,128]", "u8[8,256,8]", "u8[8,256,64]", "w4a16_mxfp4"),
+        ("u8[8,256,8,16]", "u8[8,256,8]", "u8[8,256,4,16]", "w4a16_mxfp4"),
+        ("u8[8,256,128]", "bf16[8,256,2]", "u8[8,256,64]", "int4_wo"),
+        ("u8[8,256,256]", "bf16[8,256,2]", "u8[8,256,128]", None),  # a weight to a byte
+        ("f32[8,256,256]", "f32[256]", "f32[8,256,128]", None),
+    ],
+)
+def test_experts_are_looked_up_by_how_their_weights_are_stored(
+    up: str, scales: str, down: str, stored: str | None
+) -> None:
+    text = f"""//! tessera.trace 1
+//! buffer x bytes=8192 role=input
+//! buffer up bytes=2097152 role=weight
+//! buffer scales bytes=65536 role=weight
+//! buffer down bytes=1048576 role=weight
+//! buffer y bytes=8192 role=output
+//! op tessera::experts reads=[x:bf16[16,256], up:{up}, scales:{scales}, down:{down}] \
+writes=[y:bf16[16,256]] attrs={{"tokens": 16, "hidden": 256, "inner": 128, "chosen": 2, \
+"experts": 8}}
+"""
+    (call,) = parse_trace(text).steps
+    assert isinstance(call, LibraryCall)
+    shape = call_shape(call)
+    assert (None if shape is None else shape.fixed[0]) == stored
+
+
 def test_more_tokens_read_more_experts_until_all_are_read() -> None:
     sizes = {"hidden": 2048, "inner": 768, "chosen": 8, "experts": 128}
     times = [durations("h200", tokens=tokens, **sizes)[0].ns for tokens in (1, 4, 16, 64, 256)]
