@@ -147,6 +147,9 @@ BOUNDED = {
     "add.s64 %w4, %w3, 64; selp.b64 %w5, %w4, %w3, %p1; setp.gt.u64 %p2, %w5, 63; @%p2 bra TRAP;"
     "shl.b64 %w3, %w3, 2; add.s64 %w4, %w3, 256; selp.b64 %w3, %w4, %w3, %p1;"
     "add.s64 %w2, %out, %w3; st.global.u32 [%w2], 7;",
+    "twice a sum": f"{OWN} ld.global.u32 %r3, [%own+8]; and.b32 %r1, %r1, 255;"
+    "and.b32 %r3, %r3, 255; add.u32 %r4, %r1, %r3; setp.gt.u32 %p1, %r4, 31; @%p1 bra TRAP;"
+    f"mul.lo.s32 %r1, %r1, 2; mul.lo.s32 %r3, %r3, 2; add.s32 %r1, %r1, %r3; {STORE}",
     "a loop": f"{OWN} min.s32 %r1, %r1, 16; {SHORT}",
     "a size": f"{OWN} {LIMIT} {AT} selp.b32 %r2, 4, 0, %p1; .shared .align 4 .b8 held[4];"
     "mov.u32 %r3, held; cp.async.ca.shared.global [%r3], [%w2], 4, %r2;",
@@ -224,6 +227,23 @@ BROKEN: dict[str, tuple[str, int, str]] = {
     ),
 }
 
+# The rounds of a loop whose end is data; what a thread does in the second it did not in the first.
+COUNTED = "ld.global.u32 %r5, [%same]; min.u32 %r5, %r5, 20; mov.u32 %r2, 0;"
+NEXT = "add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, %r5; @%p3 bra L;"
+LATER = {
+    "threads get the number that others had": (
+        f"ld.global.u32 %r3, [%same+8]; and.b32 %r3, %r3, 15; mov.u32 %r1, 40;"
+        f"setp.lt.u32 %p1, %thread, 5; @%p1 mov.u32 %r1, %r3; {COUNTED}"
+        "mul.wide.u32 %w3, %thread, 512; add.s64 %out, %out, %w3;"
+        f"L: {STORE} setp.ge.u32 %p2, %r2, 1; @%p2 mov.u32 %r1, %r3; {NEXT}"
+    ),
+    "a thread ends": (
+        f"{COUNTED} mov.u32 %r1, %thread; setp.eq.u32 %p1, %thread, 3;"
+        "L: add.u32 %r2, %r2, 1; setp.lt.u32 %p3, %r2, %r5;"
+        f"setp.ge.and.u32 %p2, %r2, 2, %p1; @%p2 exit; @%p3 bra L; {STORE}"
+    ),
+}
+
 
 def regions(body: str) -> tuple[ir.Program, list]:
     program = program_of(HEAD + body + TAIL)
@@ -263,6 +283,19 @@ def missing(name: str) -> bool:
 @pytest.mark.parametrize("name", BROKEN)
 def test_where_a_bound_is_broken_nothing_is_missing(name: str) -> None:
     assert not missing(name)
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_rounds_that_are_unlike_the_first(name: str) -> None:
+    program, steps = regions(LATER[name])
+    for rounds in (0, 1, 2, 9):
+        words = np.full(WORDS, 5, np.int64)
+        words[:3] = rounds
+        log = log_of(program, words)
+        assert log is not None
+        for step in steps:
+            assert not step.pins
+            check_log(program, step, log, str(rounds))
 
 
 def _careless(check: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,18 @@ def test_every_block_has_its_own_number_of_rounds(axes: str, others: int) -> Non
     assert intervals.union([entry.sure]).tolist() == runs_of(words)
 
 
+def test_every_thread_of_several_rows_grows_by_its_own_step() -> None:
+    """There are more steps along one axis than threads in a CTA."""
+    body = """
+    mul.lo.s32 %r5, %r3, %r3;
+    mad.lo.s32 %r5, %r5, 1024, %r4;
+    mov.u32 %r6, %ctaid.y;
+    mul.lo.s32 %r20, %r5, %r6;
+"""
+    kernel = Kernel(HEAD + body + STORE, (3, 3, 1), (1024, 1, 1), (0, 0), 0)
+    check_equal(*both_ways(program_of(kernel))[0])
+
+
 def runs_of(words: set[int]) -> list[list[int]]:
     """The bytes of words, from where to where."""
     starts = sorted(word for word in words if word - 1 not in words)

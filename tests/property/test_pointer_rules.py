@@ -15,6 +15,7 @@ from tessera.backend.ptx_executor.run import run_program
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.graph.region import Affine
 from tessera.passes.dependences import launch_report
+from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses
 from tests.helpers.pointer_cases import analysed, checked, kernel, trace
 from tests.property.test_grid_pieces import in_pieces
 from tests.property.test_soundness_generated import check_log
@@ -85,6 +86,23 @@ def test_a_distance_in_32_bits_that_memory_held(kept: str) -> None:
 """
         launch = "//! launch m.k grid=1,1,1 block=1,1,1 args=[b0, b1, b2]"
         checked(trace(BUFFERS, kernel("k", 3, body), [launch]), fills=(0, 8))
+
+
+@pytest.mark.parametrize("place", ["0", "%d4"])
+def test_either_rule_tells_a_distance_that_local_memory_held(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was stored there says so, also where the look at all instructions says nothing."""
+    monkeypatch.setattr(HiddenAddresses, "where", lambda *_, **__: frozenset())
+    body = f"""
+  {{ .local .align 8 .b8 own[16];
+  mov.b64 %d2, own; ld.global.u32 %r0, [%p2]; and.b32 %r0, %r0, 8; cvt.u64.u32 %d4, %r0;
+  add.s64 %d2, %d2, {place}; sub.s64 %d5, %p1, %p0; st.local.u64 [%d2], %d5;
+  mov.b64 %d2, own; add.s64 %d2, %d2, %d4; ld.local.u32 %r2, [%d2];
+  cvt.u64.u32 %d1, %r2; add.s64 %d1, %p0, %d1; {STORE} }}
+"""
+    launch = "//! launch m.k grid=1,1,1 block=1,1,1 args=[b0, b1, b2]"
+    checked(trace(BUFFERS, kernel("k", 3, body), [launch]))
 
 
 @pytest.mark.parametrize("kind", ["u32", "s32", "u64", "s64"])

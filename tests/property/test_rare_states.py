@@ -53,6 +53,20 @@ MORE:
     bar.sync 0;
     ld.shared.u32 %r20, [kept];
 """,
+    # Where a variable lies is not known, and local memory may hold it as a number.
+    "where a shared variable lies": """
+    .shared .align 4 .b32 other;
+    .shared .align 4 .b32 kept;
+    .local .align 4 .b32 own;
+    st.shared.u32 [kept], 3;
+    bar.sync 0;
+    mov.u32 %r6, kept;
+    st.local.u32 [own], %r6;
+    ld.local.u32 %r7, [own];
+    and.b32 %r7, %r7, 31;
+    ld.shared.u32 %r8, [kept];
+    add.s32 %r20, %r7, %r8;
+""",
     # The call writes how many arguments it has taken over what was stored in its result.
     "the result of a call": """
     .local .align 8 .b64 values;

@@ -251,8 +251,7 @@ class AccessWalk:
         contents = self._contents(step, scenes, buffers)
         self._note(contents, buffers)
         report = reports[0] if len(reports) == 1 else combine_variants(self.program, reports)
-        inside = {access.buffer for access in report.accesses} <= set(buffers)
-        if report.pins or report.diagnostics or not inside:
+        if report.pins or report.diagnostics:
             return report
         pattern = self._add_pattern(step, key, Pattern(report, buffers, contents))
         if (memory := self._memory(step)) is not None:

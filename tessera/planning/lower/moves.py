@@ -146,7 +146,7 @@ class _MoveWalk:
     def step(self, group: Sequence[ir.LaunchId], devices: Sequence[str]) -> None:
         """Send the grains that a step or twins need, and record the version that they write."""
         for step, device in zip(group, devices, strict=True):
-            earliest = min(self.earliest[step], group[0] - 1)
+            earliest = self.earliest[step]
             missing = [
                 ready
                 for buffer, use in self.trace.tracked_steps[step]

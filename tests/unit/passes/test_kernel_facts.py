@@ -56,6 +56,7 @@ def of(body: str) -> tuple[ptx.Module, ptx.Function, FlatFunction]:
         ("ld.param.u64 %rd3, [x]; cvt.rn.f64.u64 %fd1, %rd3; st.global.f64 [%rd1], %fd1;", False),
         ("ld.param.f64 %fd1, [x]; add.f64 %fd2, %fd1, %fd1; st.global.f64 [%rd1], %fd2;", False),
         ("ld.param.u64 %rd3, [x]; mul.lo.u64 %rd2, %rd3, 4; ld.global.u32 %r1, [%rd2];", False),
+        ("tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [x, {%r1}];", False),
     ],
 )
 def test_words_that_reach_addresses(body: str, is_base: bool) -> None:

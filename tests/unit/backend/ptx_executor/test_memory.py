@@ -70,6 +70,13 @@ def test_fault_below_shared_memory_names_its_thread():
     assert "thread (4, 0, 0)" in caught.value.diagnostics[0].notes[0]
 
 
+def test_fault_at_the_top_of_the_address_space_names_its_thread():
+    body = "setp.eq.u32 %p1, %r1, 4; mov.u64 %rd5, %rd1; @%p1 mov.u64 %rd5, 0xff00000000000010;"
+    with pytest.raises(TesseraError, match="TSR5002") as caught:
+        run(f"{body} st.global.u32 [%rd5], %r1;", count=8)
+    assert "thread (4, 0, 0)" in caught.value.diagnostics[0].notes[0]
+
+
 def test_fault_names_thread_line_and_allocation():
     with pytest.raises(TesseraError, match="TSR5002") as caught:
         run(
