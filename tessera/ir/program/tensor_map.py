@@ -12,6 +12,9 @@ with driver 13.0 for an H200 and comparing words):
                 low 32 bits
     word 7      four high bits of each stride; nothing here reads words 16 and 18
 
+Bit 0 of word 2 is set in im2col maps. CuTe DSL encodes maps itself: it sets bit 1, which the driver
+does not, in both kinds, and leaves the upper 64 bytes as they were.
+
 Source: PTX ISA 9.0, section 5.5 (tensors), 9.7.9.28 (tensormap.replace).
 """
 
@@ -76,7 +79,7 @@ def decode(content: bytes) -> TensorMap:
     head = words[2]
     rank = (head >> 4 & 7) + 1
     code = head >> 7 & 15
-    if head & 15 or rank > 5 or code >= len(_ELEMENT_BYTES):
+    if head & 13 or rank > 5 or code >= len(_ELEMENT_BYTES):
         raise BadTensorMap("the 128 bytes are no tiled tensor map")
     strides = tuple((words[3 + i] | (words[7] >> 4 * i & 15) << 32) * 16 for i in range(rank - 1))
     boxes = (words[13] >> 24, *(words[14] >> 8 * i & 255 for i in range(4)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,16 @@ def test_replace_every_field():
 def test_poison_is_no_map():
     with pytest.raises(BadTensorMap):
         decode(b"\xcb" * 128)
+
+
+def test_bits_of_maps_that_cute_dsl_encodes():
+    words = [0x12340000, 0, 0x40312, 5, 0, 0, 0, 0, 39, 19, 0, 0, 0, 0x1F000000, 7, 0, 0x7FFE] + [
+        0
+    ] * 15
+    tiled = decode(struct.pack("<32I", *words))
+    assert (tiled.address, tiled.dims, tiled.box) == (0x12340000, (40, 20), (32, 8))
+    assert (tiled.strides, tiled.element_bytes) == ((80,), 2)
+    for bits in (1, 3, 6):  # of im2col maps, and none that is known
+        words[2] = 0x40310 | bits
+        with pytest.raises(BadTensorMap):
+            decode(struct.pack("<32I", *words))
