@@ -14,7 +14,16 @@ from pathlib import Path
 
 from tessera.ir.opcodes import OperandRole, arity, families, meaning, special_register
 from tessera.ir.opcodes.form_notation import Form, read_form, written_lines
-from tessera.ir.opcodes.operand_types import USUAL, WIDER, fragment_size, wide_type
+from tessera.ir.opcodes.operand_types import (
+    USUAL,
+    WIDER,
+    dimensions,
+    named_type,
+    offset_count,
+    part_counts,
+    vector_length,
+    wide_type,
+)
 from tessera.ir.opcodes.rules import features_of, rule_name
 from tessera.ir.opcodes.special_registers import SPECIAL_REGISTERS
 from tessera.ir.ptx import syntax as ptx
@@ -194,8 +203,6 @@ _ROLES = {
     OperandRole.ADDRESS: "[%rd1]",
     OperandRole.MBARRIER: "[%rd2]",
     OperandRole.TENSOR_MEMORY: "[%r8]",
-    OperandRole.TENSOR_MAP: "[%rd1, {%r1, %r2}]",
-    OperandRole.REMOTE: "[%r1, %rd1]",
 }
 
 
@@ -243,6 +250,11 @@ def _operand(
 ) -> str:
     if word.endswith("&&"):
         return _operand(role, word[:-2], types, modifiers, index) + "|%p4"
+    if word == "[parts]":
+        return f"[{', '.join(_address_parts(modifiers))}]"
+    word = named_type(word, modifiers)
+    if word == "offsets":
+        return _registers("%rs", offset_count(modifiers))
     if role in _ROLES or word in _PLAIN:
         return _ROLES.get(role) or _PLAIN[word]
     word = word.partition("/")[0].lstrip("!_%").rstrip("~&")
@@ -256,10 +268,34 @@ def _operand(
     name = word if is_type(word) else (kind[0] if kind else "b32")
     name = wide_type(name) if word == "W" and name in WIDER else name
     stem = _TYPED.get(name) or _STEMS.get(type_bits(name), "%r")
-    if not star:
+    number = vector_length(count, modifiers) if star else None
+    if number is None:
         return f"{stem}{index + 1}"
-    number = fragment_size(modifiers) if count == "F" else int(count)
-    return "{" + ", ".join(f"{stem}{10 * index + place}" for place in range(number)) + "}"
+    stem = "%rc" if count == "v" and type_bits(name) == 8 else stem
+    return _registers(stem, number, 10 * index)
+
+
+def _address_parts(modifiers: tuple[str, ...]) -> Iterator[str]:
+    """The parts of a tensor map with coordinates, or of an endpoint with an offset."""
+    count, (_, coordinates) = dimensions(modifiers), part_counts(modifiers)
+    if count:
+        yield "%rd1"
+    if not {"fabric", "mbarrier::report::fabric"}.isdisjoint(modifiers):
+        yield from ("%r1", "%rd2")
+    elif "override::global_address" in modifiers:
+        yield "%rd2"
+    if "counted::bytes" in modifiers:
+        yield "%rd3"
+    if not {"override::global_dim", "override::global_dim_stride"}.isdisjoint(modifiers):
+        yield _registers("%rs", count)
+    if "override::global_dim_stride" in modifiers:
+        yield from (_registers("%r", count - 1), "%rs9")
+    if count:
+        yield _registers("%r", coordinates)
+
+
+def _registers(stem: str, count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"{stem}{first + place}" for place in range(count)) + "}"
 
 
 def opcode_of(statement: str) -> str:
@@ -301,7 +337,7 @@ def operand_text_word(text: str) -> str:
             return "{" + ",".join(map(operand_text_word, _parts(text))) + "}"
         case "[":
             parts = [operand_text_word(part.partition("+")[0]) for part in _parts(text)]
-            return f"[{parts[0]}]" if len(parts) == 1 else f"[*{parts[-1]}]"
+            return f"[{'*' * (len(parts) - 1)}{parts[-1]}]"
         case "%":
             return f"%u32:{text.partition('.')[0]}"
         case "!":

@@ -9,8 +9,9 @@ NAMES are opcodes; a dotted name stands for an opcode that starts with just thes
 longest name that an opcode starts with is the one whose forms count (`mul.wide` before `mul`).
 
 MODIFIERS are slots. `a/b` is one of these, `[a/b]` at most one, `(a/b)` one, but none in modules
-for sm_1x; `{a b}` stands for all of its slots or none. Types fill their slots from left to right;
-other modifiers stand in any order, as in ptxas. `*` takes any further modifiers.
+for sm_1x; `{a b}` stands for all of its slots or none, `{a; b c}` for `a`, for `b c` or none.
+Types fill their slots from left to right; other modifiers stand in any order, as in ptxas. `*`
+takes any further modifiers.
 
 `@name` stands for the choices of a group (`GROUPS`). A line that starts with blanks continues the
 one before it.
@@ -24,8 +25,10 @@ OPERANDS describe the operands from left to right.
     M         as T, also a symbol, a special register or a vector that is as wide in all
     A         an address in the opcode's state space
     []        an address of one part; `[u32]` in a register of that type
+    [parts]   an address of as many parts and coordinates as the modifiers say (`parts_fault`)
     C         a surface and the coordinates in it
     4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
+    v*TYPE    one of that type or, with `.v2` to `.v8`, a vector of as many
     i         a constant
     F*TYPE    a fragment: as many registers as the shape says (`operand_types.fragment_size`)
     sink      `_` alone
@@ -55,6 +58,7 @@ from tessera.ir.ptx.types import is_type
 _DEPTHS = (8, 16, 32, 64, 256)
 GROUPS: dict[str, str] = {
     "integers": "u16/u32/u64/s16/s32/s64",
+    "plain": "b8/b16/b32/b64/u8/u16/u32/u64/s8/s16/s32/s64/f32/f64",
     "memory": "b8/b16/b32/b64/b128/u8/u16/u32/u64/s8/s16/s32/s64/f32/f64",
     "fp8": "e4m3/e5m2",
     "narrow": "e4m3/e5m2/e3m2/e2m3/e2m1",
@@ -64,6 +68,7 @@ GROUPS: dict[str, str] = {
     "unsigned": "eq/ne/lt/le/gt/ge/lo/ls/hi/hs",
     "real": "eq/ne/lt/le/gt/ge/equ/neu/ltu/leu/gtu/geu/num/nan",
     "scope": "cta/cluster/gpu/sys",
+    "sum": "acc::f16/acc::f32",
     "atomic": "relaxed/acquire/release/acq_rel",
     "shared": "shared/shared::cta/shared::cluster",
     "inside": "local/shared/shared::cta/shared::cluster",
@@ -172,11 +177,11 @@ def written_lines(table: str) -> Iterator[tuple[tuple[str, ...], str]]:
 
 
 def _variants(content: str) -> Iterator[str]:
-    """The line without the slots in braces, and with them."""
+    """The line without the slots in braces, and with each alternative of them."""
     if (braces := _BRACES.search(content)) is None:
         yield content
         return
-    for inner in ("", braces[1]):
+    for inner in ("", *braces[1].split(";")):
         yield content[: braces.start()] + inner + content[braces.end() :]
 
 

@@ -37,10 +37,14 @@ from tessera.ir.opcodes.records import Flow, InstructionKind, MemoryAction, Oper
 
 _WORDS: dict[str, tuple[OperandRole, str]] = {
     "d": (OperandRole.DESTINATION, ""),
+    "r": (OperandRole.DESTINATION, ""),
     "x": (OperandRole.DESTINATION_SOURCE, ""),
     "p": (OperandRole.PREDICATE_DESTINATION, ""),
     "q": (OperandRole.PREDICATE, ""),
-    **dict.fromkeys(("a", "b", "c", "e", "s", "mask", "count", "stride"), (OperandRole.SOURCE, "")),
+    **dict.fromkeys(
+        ("a", "b", "c", "e", "s", "mask", "bytemask", "phase", "count", "stride"),
+        (OperandRole.SOURCE, ""),
+    ),
     "i": (OperandRole.IMMEDIATE, ""),
     "n": (OperandRole.SIZE, ""),
     "srcsize": (OperandRole.SOURCE_SIZE, ""),
@@ -57,7 +61,7 @@ _WORDS: dict[str, tuple[OperandRole, str]] = {
     "threads": (OperandRole.THREADS, ""),
     "label": (OperandRole.LABEL, ""),
     "targets": (OperandRole.TARGETS, ""),
-    "f": (OperandRole.FUNCTION, ""),
+    **dict.fromkeys(("f", "pointer"), (OperandRole.FUNCTION, "")),
     "results": (OperandRole.RESULTS, ""),
     "args": (OperandRole.ARGUMENTS, ""),
     "proto": (OperandRole.PROTOTYPE, ""),

@@ -3,8 +3,8 @@
 An operand is given as a word: the type of a register (`b32`, `v4.f32`), `#i`, `#f` or `#d` for a
 constant (an integer, a float of 32 or 64 bits), `%u32` for a special register, `=global` for a
 variable, `:` for a label, `()` for a function, `!pred` for a negated predicate, `_` for a sink,
-`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `[*{b32}]` for an address of
-several parts with its last part, `?` for an operand that is not checked.
+`{b32,b32}` for a vector, `a|b` for a pair, `[b64]` for an address, `[**{b32}]` for an address of
+three parts with its last part, `?` for an operand that is not checked.
 
 Source: PTX ISA 9.0, sections 6.4 (operands) and 9.4 (type information); measured with ptxas 13.4.
 """
@@ -27,9 +27,17 @@ USUAL = {
     **dict.fromkeys(("d", "x", "a", "b", "c", "e", "s", "mask", "n"), "."),
     **dict.fromkeys(("[a]", "[d]", "[mbar]"), "[]"),
     **dict.fromkeys(("[tmem]", "[acc]", "[lut]"), "[u32]"),
-    "ctas": "u16/u32",
+    **{"[map]": "[parts]", "[remote]": "[parts]", "off": "offsets"},
+    **{"f": "function", "proto": "targets", "ctas": "ctas", "phase": "phase"},
+    **{"r": "!b8", "bytemask": "u16"},
 }
 """The words of forms for operands that the form of an opcode leaves out, by the table's word."""
+_ADDED_PARTS = {
+    **dict.fromkeys(("counted::bytes", "fabric", "mbarrier::report::fabric"), 1),
+    **{"override::global_address": 1, "override::global_dim": 1, "override::global_dim_stride": 3},
+}
+_FIVE = frozenset({"tile::gather4", "tile::scatter4"})  # a column and four rows
+_DIMENSIONS = {f"{count}d": count for count in range(1, 6)}
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -180,6 +188,54 @@ def address_fault(operand: str, modifiers: tuple[str, ...], *, is_store: bool) -
     return None
 
 
+def dimensions(modifiers: tuple[str, ...]) -> int:
+    """How many dimensions a tensor has; none if no modifier says so."""
+    return next((_DIMENSIONS[m] for m in modifiers if m in _DIMENSIONS), 0)
+
+
+def part_counts(modifiers: tuple[str, ...]) -> tuple[int, int]:
+    """How many parts an address of several has, and how many coordinates the last one is."""
+    count = dimensions(modifiers)
+    added = sum(_ADDED_PARTS.get(modifier, 0) for modifier in modifiers)
+    return 1 + (count > 0) + added, count if _FIVE.isdisjoint(modifiers) else 5
+
+
+def parts_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
+    """What is wrong with a tensor map or an endpoint and what follows it; None if nothing is."""
+    if operand[0] != "[":
+        return None if operand == "?" else "an address in brackets belongs here"
+    count, parts = dimensions(modifiers), operand.count("*") + 1
+    wanted, coordinates = part_counts(modifiers)
+    if parts != wanted:
+        return f"it has {wanted} parts, not {parts}"
+    if coordinates and not vector_fits(operand.strip("[*]"), coordinates, "b32"):
+        return f"its last part is a vector of {coordinates} coordinates"
+    if count != 2 and not _FIVE.isdisjoint(modifiers) and "L2::evict_normal" not in modifiers:
+        return "only tensors of 2 dimensions are gathered and scattered"
+    of_images = any(modifier.startswith("im2col") for modifier in modifiers)
+    if of_images and count < 3:
+        return "a tensor of images has at least 3 dimensions"
+    if "override::global_dim" in modifiers and count != 1:
+        return "`.override::global_dim` is for tensors of one dimension"
+    if "override::global_dim_stride" in modifiers and (count == 1 or of_images):
+        return "`.override::global_dim_stride` is for tiles of two dimensions and more"
+    return None
+
+
+def named_type(word: str, modifiers: tuple[str, ...]) -> str:
+    """The type that modifiers give an operand (`ctas`, `phase`), or the word itself."""
+    if word == "ctas":
+        return "u32" if "multicast::cluster::32b" in modifiers else "u16"
+    if word == "phase":
+        return "u32" if "parity" in modifiers else "b64"
+    return word
+
+
+def offset_count(modifiers: tuple[str, ...]) -> int:
+    """How many offsets an access to a tensor of images has."""
+    return dimensions(modifiers) - 2 if "im2col" in modifiers else 2
+
+
 def surface_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
     """What is wrong with the coordinates of a surface; None if nothing is."""
     if not operand.startswith("[*{"):
@@ -214,6 +270,13 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
             e == "_" or value_fits(e, wanted, wider=False, takes_special=False) for e in elements
         )
     return operand == "?" or operand.startswith(f"v{count}.")
+
+
+def vector_length(written: str, modifiers: tuple[str, ...]) -> int | None:
+    """How many registers a vector of a form has (`4`, `F` or `v`); None for one without braces."""
+    if written == "v":
+        return next((VECTOR_COUNTS[m] for m in modifiers if m in VECTOR_COUNTS), None)
+    return fragment_size(modifiers) if written == "F" else int(written)
 
 
 def fragment_size(modifiers: tuple[str, ...]) -> int:

@@ -138,7 +138,7 @@ def operand_class(word: str) -> str:
         case "#":
             return "#i" if word == "#i" else "#f"
         case "[":
-            inner = operand_class(word[1:-1].removeprefix("*"))
+            inner = operand_class(word[1:-1].lstrip("*"))
             return _UNKNOWN if _UNKNOWN in inner else f"[{'*' * (word[1] == '*')}{inner}]"
         case "{":
             classes = {operand_class(part) for part in word[1:-1].split(",")}

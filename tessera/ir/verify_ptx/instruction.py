@@ -21,14 +21,17 @@ from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
 from tessera.ir.opcodes.operand_types import (
     USUAL,
     address_fault,
-    fragment_size,
     is_value,
     memory_value_fits,
     moved_fits,
+    named_type,
+    offset_count,
     pair_fits,
+    parts_fault,
     surface_fault,
     value_fits,
     vector_fits,
+    vector_length,
     wide_type,
 )
 from tessera.ir.opcodes.rules import MeasuredRule, reads_values, unmet_rule
@@ -278,6 +281,12 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
             return "no operand belongs here"
         case "[]":
             return None if _ADDRESS.match(word) else "an address of one part belongs here"
+        case "[parts]":
+            return parts_fault(word, modifiers)
+        case "offsets":
+            wanted = f"{offset_count(modifiers)}*b16"
+        case "ctas" | "phase":
+            wanted = named_type(wanted, modifiers)
         case "A":
             return address_fault(word, modifiers, is_store=opcode.name == "st")
         case "C":
@@ -286,14 +295,22 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
             return None if word[0] in "#?" else "a constant belongs here"
         case "sink":
             return None if word in "_?" else "only `_` can stand here"
+        case "function":
+            return None if word[0] in "(=:?" else "a call through a register needs a prototype"
+        case "targets":
+            return None if word[0] in ":=?" else "a prototype or a list of functions belongs here"
         case "label":
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")
     if star:
         element = _type(element, chosen.types) or element
-        number = fragment_size(modifiers) if count == "F" else int(count)
-        fits = vector_fits(word, number, element)
-        return None if fits else f"a vector of {number} registers of `.{element}` belongs here"
+        number = vector_length(count, modifiers)
+        if number is None and word[0] == "{":
+            number = 1
+        if number is not None:
+            fits = vector_fits(word, number, element)
+            return None if fits else f"a vector of {number} registers of `.{element}` belongs here"
+        wanted = element
     if wanted[0] == "%":
         wanted, word = wanted[1:], _PART.sub("", word.removeprefix("-"))
     if wanted[0] == "[":

@@ -72,7 +72,9 @@ def operand_word(operand: ptx.Operand, kinds: Mapping[str, str]) -> str:
     match operand:
         case ptx.Address(parts):
             first = _address_word(parts[0], kinds)
-            return f"[{first}]" if len(parts) == 1 else f"[*{operand_word(parts[-1], kinds)}]"
+            if len(parts) == 1:
+                return f"[{first}]"
+            return f"[{'*' * (len(parts) - 1)}{operand_word(parts[-1], kinds)}]"
         case ptx.Float(_, _, width):
             return "#f" if width == 32 else "#d"
         case ptx.Vector(elements):

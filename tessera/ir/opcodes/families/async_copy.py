@@ -18,14 +18,14 @@ cp.async.bulk +shared::cta +global -ignore_oob | [d]=write/1/n [a]=read/2/n n [m
 cp.async.bulk +shared::cta +ignore_oob      | [d]=update/1/n [a]=read/2/n n b c [mbar] policy | copy
 cp.async.bulk +shared::cluster +shared::cta | [d]=write/1/n [a]=read/2/n n [mbar] | copy
 cp.async.bulk +global +shared::cta -cp_mask | [d]=write/1/n [a]=read/2/n n policy | copy
-cp.async.bulk +global +shared::cta +cp_mask | [d]=update/1/n [a]=read/2/n n policy mask | copy
+cp.async.bulk +global +shared::cta +cp_mask | [d]=update/1/n [a]=read/2/n n policy bytemask | copy
 cp.async.bulk.prefetch                      | [a]=prefetch/1/n n policy          | async_copy | side
 cp.async.bulk.commit_group                  |                                    | async_copy | side
 cp.async.bulk.wait_group                    | i                                  | async_copy | side
 cp.reduce.async.bulk +shared::cluster +shared::cta | [d]=reduce/1/n [a]=read/2/n n [mbar] | copy
 cp.reduce.async.bulk +global +shared::cta   | [d]=reduce/1/n [a]=read/2/n n policy | copy
 multimem.cp.async.bulk -cp_mask             | [d]=write/1/n [a]=read/2/n n       | copy
-multimem.cp.async.bulk +cp_mask             | [d]=update/1/n [a]=read/2/n n mask | copy
+multimem.cp.async.bulk +cp_mask             | [d]=update/1/n [a]=read/2/n n bytemask | copy
 multimem.cp.reduce.async.bulk               | [d]=reduce/1/n [a]=read/2/n n      | copy
 
 # 9.7.9.27.1 tensor copies; `off` are im2col offsets; stores leave out what is outside the tensor
@@ -44,23 +44,24 @@ cp.async.commit_group |  |
 cp.async.wait_all |  |
 cp.async.wait_group |  |
 cp.async.mbarrier.arrive | [noinc] [shared/shared::cta] b64 |
-cp.async.bulk | {relaxed @scope} shared::cluster global mbarrier::complete_tx::bytes [@multicast]
-            [@report] [L2::cache_hint] [b128] | . . u32 _
-cp.async.bulk | {relaxed @scope} shared::cta global mbarrier::complete_tx::bytes [@report]
-            [L2::cache_hint] [b128] | . . u32 _
-cp.async.bulk | {relaxed @scope} shared::cta global mbarrier::complete_tx::bytes [@report]
-            [L2::cache_hint] ignore_oob [b128] | . . u32 u32 u32
-cp.async.bulk | {relaxed @scope} shared::cluster shared::cta mbarrier::complete_tx::bytes
-            [@report] [b128] | . . u32 _
-cp.async.bulk | {relaxed @scope} global shared::cta bulk_group [L2::cache_hint] [cp_mask] [b128]
+cp.async.bulk | shared::cluster global mbarrier::complete_tx::bytes [@multicast] [@report]
+            [L2::cache_hint] {relaxed @scope b128; b128} | . . u32
+cp.async.bulk | shared::cta global mbarrier::complete_tx::bytes [@report] [L2::cache_hint]
+            {relaxed @scope b128; b128} | . . u32
+cp.async.bulk | shared::cta global mbarrier::complete_tx::bytes [L2::cache_hint] ignore_oob
+            {relaxed @scope b128; b128} | . . u32 u32 u32
+cp.async.bulk | shared::cluster shared::cta mbarrier::complete_tx::bytes
+            {relaxed cta/cluster b128; b128} | . . u32
+cp.async.bulk | global shared::cta bulk_group [L2::cache_hint] {relaxed @scope b128; b128} | . . u32
+cp.async.bulk | global shared::cta bulk_group [L2::cache_hint] cp_mask {relaxed @scope b128; b128}
             | . . u32
 cp.async.bulk.commit_group |  |
 cp.async.bulk.wait_group | [read] |
 cp.async.bulk.prefetch | L2 global [L2::cache_hint/L2::evict_last] | . u32
 cp.async.bulk.tensor | @tensor shared::cluster global [@load] mbarrier::complete_tx::bytes
-            [@multicast] [@ctas] [@report] [L2::cache_hint] {@moved [@resized]} | _ _ _
+            [@multicast] [@ctas] [@report] [L2::cache_hint] {@moved [@resized]} |
 cp.async.bulk.tensor | @tensor shared::cta global [@load] mbarrier::complete_tx::bytes [@ctas]
-            [@report] [L2::cache_hint] {@moved [@resized]} | _ _ _
+            [@report] [L2::cache_hint] {@moved [@resized]} |
 cp.async.bulk.tensor | @tensor global shared::cta [tile/tile::scatter4/im2col_no_offs] bulk_group
             [L2::cache_hint] {@moved [@resized]} |
 cp.async.bulk.prefetch.tensor | @tensor L2 global [@load] [L2::cache_hint/L2::evict_last] {@moved
@@ -81,32 +82,49 @@ cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] min/max
             u32/s32/u64/s64/f16/bf16 | . . u32
 cp.reduce.async.bulk | global shared::cta bulk_group [L2::cache_hint] inc/dec u32 | . . u32
 cp.reduce.async.bulk.tensor | @tensor global shared::cta add/min/max/inc/dec/and/or/xor
-            [tile/im2col_no_offs] bulk_group [L2::cache_hint] {@moved [@resized]} | _ _
+            [tile/im2col_no_offs] bulk_group [L2::cache_hint] {@moved [@resized]} |
 applypriority.async.bulk | [global] bulk_group L2::evict_normal | . u32
 applypriority.async.bulk.tensor | @tensor [global] [@load] bulk_group L2::evict_normal {@moved
             [@resized]} |
-multimem.cp.async.bulk | global shared::cta bulk_group [cp_mask] [weak] [acc::f32] | . . u32 u16
-multimem.cp.reduce.async.bulk | global shared::cta bulk_group add/min/max/and/or/xor/inc/dec [weak]
-            [acc::f32] @memory/f16/bf16 | . . u32
-multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] and/or/xor b32/b64 | !D A
-multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max u32/s32/u64/s64
-            | !D A
-multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add [v2/v4] f32/f64 |
-multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max [acc::f32/acc::f16]
-            v2/v4/v8 f16/bf16/e4m3/e5m2/e4m3x2/e5m2x2 |
-multimem.ld_reduce | [weak] {relaxed/acquire @scope} [global] add/min/max [acc::f32/acc::f16]
-            [v2/v4] f16x2/bf16x2/e4m3x4/e5m2x4 |
-multimem.st | [weak] {relaxed/release @scope} [global] [acc::f32]
-            b32/b64/u32/u64/s32/s64/f64 | A T
-multimem.st | [weak] {relaxed/release @scope} [global] v2/v4/v8 [acc::f32]
-            f16/bf16/e4m3/e5m2/e4m3x2/e5m2x2 |
-multimem.st | [weak] {relaxed/release @scope} [global] [v2/v4] [acc::f32]
-            f32/f16x2/bf16x2/e4m3x4/e5m2x4 |
-multimem.red | {relaxed/release @scope} [global] and/or/xor b32/b64 [acc::f32] | A T
-multimem.red | {relaxed/release @scope} [global] add/min/max u32/s32/u64/s64 [acc::f32] | A T
-multimem.red | {relaxed/release @scope} [global] add [v2/v4] [acc::f32] f32/f64 |
-multimem.red | {relaxed/release @scope} [global] add/min/max v2/v4/v8 [acc::f32] f16/bf16 |
-multimem.red | {relaxed/release @scope} [global] add/min/max [v2/v4] [acc::f32] f16x2/bf16x2 |
+multimem.cp.async.bulk | global shared::cta bulk_group [cp_mask] [weak] [@sum] | . . u32
+multimem.cp.reduce.async.bulk | global shared::cta bulk_group and/or/xor [@sum] b32/b64 | . . u32
+multimem.cp.reduce.async.bulk | global shared::cta bulk_group add [@sum] u32/s32/u64/f32/f64
+            | . . u32
+multimem.cp.reduce.async.bulk | global shared::cta bulk_group add noftz [@sum] f16/bf16/f32
+            | . . u32 | f32:9.4
+multimem.cp.reduce.async.bulk | global shared::cta bulk_group min/max [@sum]
+            u32/s32/u64/s64/f16/bf16 | . . u32
+multimem.cp.reduce.async.bulk | global shared::cta bulk_group inc/dec [@sum] u32 | . . u32
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] and/or/xor b32/b64 | !D A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add u32/s32/u64/f64 | !D A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max u32/s32/u64/s64 | !D A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [v2/v4] f32 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f32] [v2/v4]
+            f16x2/bf16x2 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f32] v2/v4/v8 f16/bf16
+            | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] [v2/v4]
+            e4m3x4/e5m2x4 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] v2/v4/v8
+            e4m3x2/e5m2x2 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] v4/v8 @fp8 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max [v2/v4]
+            f16x2/bf16x2/e4m3x4/e5m2x4 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v2/v4/v8
+            f16/bf16/e4m3x2/e5m2x2 | !v*T A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v4/v8 @fp8 | !v*T A
+multimem.st | {weak; relaxed/release @scope} [global] [@sum] b32/b64/u32/u64/s32/s64/f64 | A T
+multimem.st | {weak; relaxed/release @scope} [global] [v2/v4] [@sum]
+            f32/f16x2/bf16x2/e4m3x4/e5m2x4 | A v*T
+multimem.st | {weak; relaxed/release @scope} [global] v2/v4/v8 [@sum] f16/bf16/e4m3x2/e5m2x2
+            | A v*T
+multimem.st | {weak; relaxed/release @scope} [global] v4/v8 [@sum] @fp8 | A v*T
+multimem.red | {relaxed/release @scope} [global] and/or/xor b32/b64 [@sum] | A T
+multimem.red | {relaxed/release @scope} [global] add u32/s32/u64/f64 [@sum] | A T
+multimem.red | {relaxed/release @scope} [global] min/max u32/s32/u64/s64 [@sum] | A T
+multimem.red | {relaxed/release @scope} [global] add [v2/v4] [@sum] f32/f16x2/bf16x2 | A v*T
+multimem.red | {relaxed/release @scope} [global] min/max v2/v4 [@sum] f16x2/bf16x2 | A v*T
+multimem.red | {relaxed/release @scope} [global] add/min/max v2/v4/v8 [@sum] f16/bf16 | A v*T
 multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [acc::f32] | A
 multimem.red.async | release gpu/sys [global] add u32/s32/u64 [acc::f32] | A T
 """

@@ -23,16 +23,16 @@ fence.proxy.tensormap::generic +release |                      | fence | side
 fence.proxy.tensormap::generic +acq_rel | [a]=read/generic/n n | fence | side
 fence.proxy.tensormap::generic +acq_rel |                      | fence | side
 
-# 9.7.13.15 mbarrier; a wait may also give a report, p|q and d
+# 9.7.13.15 mbarrier; a wait may also give a report, p|q and r
 mbarrier.init                              | [mbar] count                           | barrier
 mbarrier.inval                             | [mbar]                                 | barrier
 mbarrier.arrive, mbarrier.arrive_drop +expect_tx/noComplete | d [mbar] count ctas   | barrier
 mbarrier.arrive, mbarrier.arrive_drop -expect_tx -noComplete | d [mbar] count? ctas | barrier
 mbarrier.expect_tx, mbarrier.complete_tx   | [mbar] count ctas                      | barrier
-mbarrier.test_wait -phase_type::primary    | p [mbar]=mbarrier_test/1/8 s           | barrier | side
-mbarrier.test_wait +phase_type::primary    | p d? [mbar]=mbarrier_test/1/8 s        | barrier | side
-mbarrier.try_wait -phase_type::primary     | p [mbar]=mbarrier_test/1/8 s count?    | barrier | side
-mbarrier.try_wait +phase_type::primary     | p d? [mbar]=mbarrier_test/1/8 s count? | barrier | side
+mbarrier.test_wait -phase_type::primary | p [mbar]=mbarrier_test/1/8 phase          | barrier | side
+mbarrier.test_wait +phase_type::primary | p r? [mbar]=mbarrier_test/1/8 phase       | barrier | side
+mbarrier.try_wait -phase_type::primary | p [mbar]=mbarrier_test/1/8 phase count?   | barrier | side
+mbarrier.try_wait +phase_type::primary | p r? [mbar]=mbarrier_test/1/8 phase count? | barrier | side
 mbarrier.check_layout                      | p [mbar]=mbarrier_test/1/8             | barrier
 mbarrier.pending_count                     | d s                                    | barrier
 
@@ -58,20 +58,29 @@ membar      | cta/gl/sys |  | sys:2.0/sm_20
 membar      | proxy alias/async |  | 7.5 sm_60 async:8.0/sm_90
 fence       | [sc/acq_rel/acquire/release] @scope |
 fence       | mbarrier_init release cluster |
-fence       | acquire/release sync_restrict::shared::cta/sync_restrict::shared::cluster cluster |
-fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release/acq_rel
-            @scope
+fence       | acquire sync_restrict::shared::cluster cluster |
+fence       | release sync_restrict::shared::cta cluster |
+fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release sys
             [@restricted/global/shared::cta/shared::cluster] |
-fence       | proxy alias [acquire/release/acq_rel] [sys] |
+fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acq_rel @scope
+            [@restricted/global/shared::cta/shared::cluster] |
+fence       | proxy alias {acquire/release sys} |
 fence       | proxy async [global/shared::cta/shared::cluster] [@restricted] |
-fence       | proxy async::generic acquire/release @restricted cta/cluster |
-fence       | proxy tensormap::generic acquire/release/acq_rel @scope
-            [@restricted/global/shared::cta/shared::cluster] | . i
+fence       | proxy async::generic acquire sync_restrict::shared::cluster cluster |
+fence       | proxy async::generic release sync_restrict::shared::cta cluster |
+fence       | proxy async::generic release sync_restrict::shared::cluster::read cta/cluster |
+fence       | proxy tensormap::generic acquire/acq_rel @scope | . i
+fence       | proxy tensormap::generic release @scope
+            [@restricted/global/shared::cta/shared::cluster] |
+fence       | proxy tensormap::generic acq_rel @scope
+            @restricted/global/shared::cta/shared::cluster | - -
 fence       | op_restrict::fetching * |
 fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * |
 mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | . u32
 mbarrier.inval | [shared/shared::cta] b64 |
-mbarrier.arrive mbarrier.arrive_drop | [noComplete/expect_tx] {release/relaxed cta/cluster}
+mbarrier.arrive mbarrier.arrive_drop | noComplete {release cta} [shared/shared::cta] b64
+            | !_b64 . u32
+mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster}
             [shared/shared::cta] b64 | !_b64 . u32
 mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster} shared::cluster
             b64 | sink . u32
@@ -80,13 +89,11 @@ mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster}
 mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [@shared] b64 | . u32
 mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [shared::cluster]
             multicast::cluster::32b b64 | . u32 u32
-mbarrier.test_wait mbarrier.try_wait | {acquire/relaxed cta/cluster} [shared/shared::cta] b64 |
-            !pred . b64 u32
-mbarrier.test_wait mbarrier.try_wait | parity {acquire/relaxed cta/cluster} [shared/shared::cta]
-            b64 | !pred . u32 u32
+mbarrier.test_wait mbarrier.try_wait | [parity] {acquire/relaxed cta/cluster} [shared/shared::cta]
+            b64 | !pred
 mbarrier.test_wait mbarrier.try_wait | [parity] phase_type::primary {acquire/relaxed cta/cluster}
             [shared/shared::cta] b64 | !pred&
-mbarrier.test_wait mbarrier.try_wait | [parity] phase_type::conditional {acquire/relaxed
+mbarrier.test_wait mbarrier.try_wait | parity phase_type::conditional {acquire/relaxed
             cta/cluster} [shared/shared::cta] b64 | !pred
 mbarrier.check_layout | layout::v0/layout::v1 [shared/shared::cta] b64 [cta/cluster] |
 mbarrier.pending_count | b64 [layout::v0] | !u32 b64

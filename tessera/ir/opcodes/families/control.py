@@ -5,10 +5,13 @@ TABLE = """
 bra     | label                     | control | branch
 brx.idx | a targets                 | control | indexed_branch
 call    | f                         | control | call
-call    | (results) f (args) proto? | control | call
-call    | f (args) proto?           | control | call
-call    | (results) f proto?        | control | call
-call    | f proto                   | control | call
+call    | (results) f (args)        | control | call
+call    | f (args)                  | control | call
+call    | (results) f               | control | call
+call    | (results) pointer (args) proto | control | call
+call    | pointer (args) proto      | control | call
+call    | (results) pointer proto   | control | call
+call    | pointer proto             | control | call
 ret     |                           | control | return
 exit    |                           | control | exit
 
@@ -22,7 +25,7 @@ setmaxnreg | i | other   | warpgroup
 
 FORMS = """
 bra         | [uni] | label
-brx         | idx [uni] | u32 _ | 6.0 sm_30
+brx         | idx [uni] | u32 label | 6.0 sm_30
 call        | [uni] |
 ret         | [uni] |
 exit        | |

@@ -26,8 +26,8 @@ add fma sub | f16 f32 | 8.6 sm_100+
 add mad mul sub | f32 rm | 2.0 sm_20+
 add mad mul sub | f32 rp | 2.0 sm_20+
 add fma sub | bf16 f32 | 8.6 sm_100+
-add addc mad.lo sub subc | cc u64 | 4.3 sm_20+
-add addc mad.lo sub subc | cc s64 | 4.3 sm_20+
+add addc mad.hi mad.lo madc.hi sub subc | cc u64 | 4.3 sm_20+
+add addc mad.hi mad.lo madc.hi sub subc | cc s64 | 4.3 sm_20+
 add | sat u32 | 9.2 sm_120f+ sm_107f+
 add | sat s16x2 | 9.2 sm_120f+ sm_107f+
 add | sat u16x2 | 9.2 sm_120f+ sm_107f+
@@ -76,6 +76,7 @@ atom red | shared::cta u64 | 7.8 sm_20+
 atom | b64 shared::cta | 7.8 sm_20+
 atom | b128 sys | 8.4
 atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
+atom | #4 3=b64 -L2::cache_hint -cas |
 atom | #=5 |
 atom ld | 1=[*{b32*1}]/[*{b32*2}] |
 atom red | L2::cache_hint shared |
@@ -129,8 +130,9 @@ cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_16bytes::80
 cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff | 9.4 sm_107f+
 cp.async.bulk | ignore_oob | 9.2
 cp.async.bulk cp.async.bulk.tensor | mbarrier::report::disabled | 9.4 sm_107f+
-cp.async.bulk | multicast::cluster::16b | 9.4
+cp.async.bulk cp.async.bulk.tensor | multicast::cluster::16b | 9.4
 cp.async.bulk | relaxed | 9.3
+cp.async.bulk | global relaxed shared::cluster | 9.3 sm_100f+ sm_110f+ sm_90a
 cp.async.bulk | cp_mask | 8.6 sm_100+
 cp.async.bulk | mbarrier::complete_tx::bytes -shared::cluster | 8.6
 cp.async.bulk cp.reduce.async.bulk | | 2:0..1048560/16
@@ -138,26 +140,20 @@ cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor | L2::evict_last | 9.4 sm_1
 cp.async.bulk.prefetch.tensor cp.async.bulk.tensor cp.reduce.async.bulk.tensor |
     override::global_address | 9.4 sm_107f+
 cp.async.bulk.prefetch.tensor | tile::gather4 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.prefetch.tensor cp.async.bulk.tensor | im2col::w::128 | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.prefetch.tensor | im2col::w | 8.6 sm_100f+ sm_110f+
+cp.async.bulk.tensor | im2col::w | 8.6 sm_100+
+cp.async.bulk.tensor | im2col::w shared::cluster | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | cta_group::1 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | cta_group::2 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | tile::scatter4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | tile::gather4 | 8.6 sm_100+
+cp.async.bulk.tensor | shared::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | mbarrier::complete_tx::bytes shared::cta | 8.6
 cp.async.bulk.tensor | multicast::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | | 3:0..
-cp.async.bulk.tensor | 2=#i/[*{b32*1}]/[*{b32*2}]/[*{b32*4}]/_/b32^pred |
-cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}]/[*{b32*5}] 4d |
-cp.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] mbarrier::complete_tx::bytes |
-cp.async.bulk.tensor | 1=[*{b32*2}]/[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
-cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*3}] 5d |
-cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] 2d |
-cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] 3d |
-cp.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}]/[b32] tile::gather4 |
 cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.arrive_drop
     mbarrier.init mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
-cp.reduce.async.bulk.tensor | 1=[*{b32*1}]/[*{b32*2}]/[*{b32*5}] |
-cp.reduce.async.bulk.tensor | 0=[*{b32*3}]/[*{b32*4}]/[*{b32*5}] 1d |
-cp.reduce.async.bulk.tensor | 0=[*{b32*1}]/[*{b32*3}]/[*{b32*5}] 4d |
 createpolicy.range | fabric | 9.4 sm_100+
 cvt | satfinite | 8.1 sm_100+ sm_70 sm_72 sm_75 sm_80 sm_86 sm_87 sm_88 sm_89 | 7.8 sm_90 sm_90a
 cvt max min | f16x2 | 7.0 sm_80+
@@ -203,6 +199,8 @@ cvt | bf16 u16 | 7.8 sm_90+
 cvt | ftz s64 | 1.5
 cvt | rz satfinite | 8.1
 cvt | satfinite tf32 | 8.1
+cvt | rn satfinite tf32 | 8.6 sm_100+
+cvt | rz satfinite tf32 | 8.6 sm_100+
 cvt | f16 satfinite | 8.1
 cvt | 1=b16 bf16 | 7.1
 cvt | 0={f32*4} |
@@ -229,18 +227,17 @@ fabric.submit fabric.try_get fabric.try_pullred fabric.try_put fabric.try_red fa
     multimem.red.async multimem.st.async | | 9.3 sm_100+
 fabric.try_atom | | 9.4 sm_100+
 fabric.try_pullred | acc::f32 | 9.3 sm_100f+ sm_120f+ sm_110f+
-fabric.try_put.async.tensor | 1=[*{b32*1}]/[*{b32*3}]/[*{b32*4}] |
-fabric.try_put.async.tensor | 3=[*b64]/[*{b32*1}] |
 fence match wmma.load wmma.store | | 5.1 sm_70+
 fence | release | 8.0 sm_90+
 fence | acquire | 8.6 sm_90+
 fence | async | 8.0 sm_90+
 fence | fabric::fabric | 9.3 sm_100+
-fence | sync_restrict::shared::cluster::read | 9.4
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster::read | 9.4
 fence | fabric::generic | 9.3 sm_100+
 fence | generic::fabric | 9.3 sm_100+
 fence | alias | 7.5
-fence | sync_restrict::shared::cta | 8.6
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster | 8.6
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cta | 8.6
 fence | alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
 fence | release sys | 8.6
 fence | release -mbarrier_init | 8.6
@@ -278,6 +275,9 @@ ld st | u32 v8 | 8.8 sm_100+
 ld st | local volatile | 9.1
 ld | acquire mmio | 9.3
 ld | 2=f64/pred/{b16*8}/{b32*1} |
+ld st | param::func | 8.3
+ld | 1=[b32]/[b64] param::func |
+st | 0=[b32]/[b64] param::func |
 ld | nc weak |
 ld | nc -global |
 ldmatrix | | 6.5 sm_75+
@@ -358,12 +358,15 @@ mov | 1=%pm4/%pm5/%pm6/%pm7 | 3.0 sm_20+
 movmatrix | | 7.8 sm_75+
 multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
+multimem.cp.async.bulk | weak | 9.3
 multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
 multimem.ld_reduce | acc::f32 | 8.2
-multimem.ld_reduce multimem.st | e4m3x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
-multimem.ld_reduce multimem.st | e5m2x2 | 8.6 sm_100f+ sm_120f+ sm_110f+
-multimem.ld_reduce multimem.st | e4m3x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
-multimem.ld_reduce multimem.st | e5m2x4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+multimem.ld_reduce multimem.st | e4m3x2 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
+multimem.ld_reduce multimem.st | e5m2x2 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
+multimem.ld_reduce multimem.st | e4m3x4 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
+multimem.ld_reduce multimem.st | e5m2x4 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
+multimem.ld_reduce multimem.st | e4m3 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
+multimem.ld_reduce multimem.st | e5m2 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
 nanosleep | | 6.2 sm_70+
 neg | f16 | 5.1 sm_53+
 neg | f16x2 | 5.1 sm_53+
@@ -379,7 +382,17 @@ red | b64 | 3.1 sm_32+
 red | f32 noftz | 9.4
 red | 2=%/b16/b32/f32/f64/{b32*4}/{b64*4} |
 red | 0=[*{b32*1}]/[*{b32*2}] |
-red.async st.async | global | 8.7 sm_100+
+red.async st.async | release | 8.7 sm_100+
+red.async st.async | #3 release -global |
+st.async | #2 v2 |
+st.async | #2 v4 |
+st.async | #2 b128 |
+st.async | #3 b16 |
+st.async | #3 b8 |
+st.async | #3 s16 |
+st.async | #3 s8 |
+st.async | #3 u16 |
+st.async | #3 u8 |
 redux.sync | f32 | 8.6 sm_100f+
 rsqrt | f64 ftz | 4.0 sm_20+
 set | u16x2 | 9.4 sm_107f+
@@ -410,6 +423,10 @@ tcgen05.alloc tcgen05.dealloc | exclusive | 9.4
 tcgen05.alloc tcgen05.dealloc | | 1:32,64,128,256,512
 tcgen05.commit | sync_restrict::shared::read::mma::a | 9.4 sm_107f+
 tcgen05.ld.red | | 8.8 sm_101f+ sm_110f+
+tcgen05.ld.red tcgen05.ld.red.spcompress tcgen05.ld.spcompress | x1 |
+tcgen05.ld tcgen05.st | 16x256b x64 |
+tcgen05.ld tcgen05.st | 16x256b x128 |
+tcgen05.ld tcgen05.st | 16x128b x128 |
 tcgen05.mma | scale_vec::2X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma tcgen05.mma.sp | scale_vec::1X | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma | scale_vec::4X | 8.7 sm_100a sm_103a sm_107a sm_110a

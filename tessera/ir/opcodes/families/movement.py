@@ -55,7 +55,15 @@ alloca       | d n i? | stack | side
 
 FORMS = """
 # conversions; `.ftz` and `.sat` where they mean something
-cvt         | [sat] @integers/u8/s8 @integers/u8/s8 | !D~ T~
+cvt         | @integers/u8/s8 @integers/u8/s8 | !D~ T~
+cvt         | sat u8 @integers/s8 | !D~ T~
+cvt         | sat s8 @integers/u8 | !D~ T~
+cvt         | sat u16 s8/s16/u32/s32/u64/s64 | !D~ T~
+cvt         | sat s16 u16/u32/s32/u64/s64 | !D~ T~
+cvt         | sat u32 s8/s16/s32/u64/s64 | !D~ T~
+cvt         | sat s32 u32/u64/s64 | !D~ T~
+cvt         | sat u64 s8/s16/s32/s64 | !D~ T~
+cvt         | sat s64 u64 | !D~ T~
 cvt         | (rn/rz/rm/rp) [ftz] [sat] f32 @integers/u8/s8 | !D~ T~
 cvt         | (rn/rz/rm/rp) [sat] f16/f64 @integers/u8/s8 | !D~ T~
 cvt         | rn/rz/rm/rp bf16 @integers | !D~ T~
@@ -85,7 +93,8 @@ cvt         | rna [satfinite] tf32 f32 | !b32 T
 cvt         | * f16x2/bf16x2/@packed f32 | !_ T T
 cvt         | * f16x2/bf16x2/@packed f16x2/bf16x2/@packed |
 cvt         | * e4m3x4/e5m2x4/e2m3x4/e3m2x4/e2m1x4 f32 | | 8.7 sm_100a
-cvt.pack    | sat u8/s8/u4/s4/u2/s2/u16/s16 s32 [b32] | !s32~ s32~ s32~ b32~
+cvt.pack    | sat u16/s16 s32 | !s32~ s32~ s32~
+cvt.pack    | sat u8/s8/u4/s4/u2/s2 s32 b32 | !s32~ s32~ s32~ b32~
 
 # moves, loads, stores, cache control, addresses
 prmt        | b32 [f4e/b4e/rc8/ecl/ecr/rc16] | !D T T T
@@ -119,7 +128,8 @@ ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead
 ld          | relaxed/acquire @scope [global] [@L1] @L2 [L2::cache_hint] [@ahead] v4
             b64/u64/s64/f64 | !V A
 ld          | mmio relaxed/acquire sys [global] @memory | !V A
-ldu         | [global] [v2/v4] @memory | !V A
+ldu         | [global] [v2] @memory | !V A
+ldu         | [global] v4 b8/b16/b32/u8/u16/u32/s8/s16/s32/f32 | !V A
 st          | [weak] @inside/param/param::func [wb/cg/cs/wt] [v2/v4/v8] @memory | A V
 st          | [weak] global [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V
 st          | [weak] [wb/cg/cs/wt/@L1] [L2::cache_hint] [v2/v4/v8] @memory | A V | sm_20
@@ -134,9 +144,16 @@ st          | relaxed/release @scope [global] [@L1] [L2::cache_hint] [v2/v4/v8] 
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
 st          | mmio relaxed/release sys [global] @memory | A V
-st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [cluster] [v2/v4] b32/u32/s32/f32 | A
-st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [cluster] [v2] b64/u64/s64/f64 | A
-st.async    | [mmio] release gpu/sys [global] @memory | A T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [v2/v4] b32/u32/s32/f32 | A v*T/T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [v2] b64/u64/s64/f64 | A v*T/T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b128 | A T | 9.2
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster [v2/v4] b32/u32/s32/f32
+            | A v*T/T
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster [v2] b64/u64/s64/f64
+            | A v*T/T
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b128 | A T | 9.2
+st.async    | release gpu/sys [global] @plain | A T
+st.async    | mmio release sys [global] @plain | A T
 st.bulk     | [weak] [shared::cta] | . u64/u32 i
 prefetch    | [global/local] L1/L2 | A
 prefetch    | [global] L2::evict_last/L2::evict_normal | A
@@ -151,20 +168,21 @@ getctarank  | [shared::cluster] u32/u64 | !u32 T
 applypriority | [global] L2::evict_normal | A i
 discard     | [global] L2 | A i
 createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32
-createpolicy.range | [global] [fabric] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64
-            _ u32 u32
+createpolicy.range | [global] @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 . u32 u32
+createpolicy.range | fabric @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 [parts] u32
+            u32
 createpolicy.cvt | L2 b64 | !b64 u64
 istypep     | texref/samplerref/surfref | !pred u64 | 4.0 sm_30
 stacksave   | u32/u64 | !D
 stackrestore | u32/u64 | !T
 alloca      | u32/u64 | !D T i
 shfl        | [sync] up/down/bfly/idx b32 | !D& T b32 b32 b32
-tensormap.replace | tile global_address [@tile] b1024 b64 | . b64
-tensormap.replace | tile rank [@tile] b1024 b32 | . b32
-tensormap.replace | tile box_dim/global_dim/element_stride [@tile] b1024 b32 | . i b32
-tensormap.replace | tile global_stride [@tile] b1024 b64 | . i b64
-tensormap.replace | tile elemtype/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode [@tile]
-            b1024 b32 | . i
+tensormap.replace | tile global_address [global/shared::cta] b1024 b64 | . b64
+tensormap.replace | tile rank [global/shared::cta] b1024 b32 | . b32
+tensormap.replace | tile box_dim/global_dim/element_stride [global/shared::cta] b1024 b32 | . i b32
+tensormap.replace | tile global_stride [global/shared::cta] b1024 b64 | . i b64
+tensormap.replace | tile elemtype/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode
+            [global/shared::cta] b1024 b32 | . i
 tensormap.cp_fenceproxy | global shared::cta tensormap::generic release @scope sync aligned
             [@field] | . . i
 spcompress spdecompress | b8/b16 b4/b2 sp::1:2/sp::2:4/sp::4:8 @many |

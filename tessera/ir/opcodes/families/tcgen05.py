@@ -44,7 +44,7 @@ tcgen05.commit                    | [mbar] ctas | barrier | side
 FORMS = """
 tcgen05.alloc | @ctas [exclusive] sync aligned [shared::cta] b32 [@ignored] | . u32
 tcgen05.dealloc | @ctas [exclusive] sync aligned b32 [@ignored] | u32 u32
-tcgen05.relinquish_alloc_permit | @ctas [exclusive] sync aligned [@ignored] |
+tcgen05.relinquish_alloc_permit | @ctas sync aligned [@ignored] |
 tcgen05.ld  | sync aligned @lanes/16x32bx2 @many [pack::16b] b32 [@ignored] | !F*b32
 tcgen05.st  | sync aligned @lanes @many [unpack::16b] b32 [@ignored] | . !F*b32
 tcgen05.st  | sync aligned 16x32bx2 @many [unpack::16b] b32 [@ignored] | . i !F*b32
@@ -54,13 +54,14 @@ tcgen05.ld.spcompress tcgen05.ld.red.spcompress | sync aligned 32x32b @many min/
             [NaN] f32 b2 [@ignored] |
 tcgen05.wait::ld tcgen05.wait::st | sync aligned [@ignored] |
 tcgen05.fence::before_thread_sync tcgen05.fence::after_thread_sync | [@ignored] |
-tcgen05.cp  | @ctas 128x256b/4x256b/128x128b [b8x16] [b6x16_p32/b4x16_p64] [b2] |
-tcgen05.cp  | @ctas 64x128b warpx2::02_13/warpx2::01_23 [b8x16] [b6x16_p32/b4x16_p64] [b2] |
-tcgen05.cp  | @ctas 32x128b warpx4 [b8x16] [b6x16_p32/b4x16_p64] [b2] |
+tcgen05.cp  | @ctas 128x256b/4x256b/128x128b {b8x16 b6x16_p32/b4x16_p64; b2} |
+tcgen05.cp  | @ctas 64x128b warpx2::02_13/warpx2::01_23 {b8x16 b6x16_p32/b4x16_p64; b2} |
+tcgen05.cp  | @ctas 32x128b warpx4 {b8x16 b6x16_p32/b4x16_p64; b2} |
 tcgen05.shift | @ctas down [@ignored] |
-tcgen05.mma tcgen05.mma.sp | @ctas @kinds [ashift] [@collector] [@ignored] |
-tcgen05.mma tcgen05.mma.sp | @ctas kind::f8f6f4 decompress::lut::b [ashift] [@collector] [@ignored]
-            |
+tcgen05.mma tcgen05.mma.sp | @ctas @kinds [@collector] [@ignored] |
+tcgen05.mma tcgen05.mma.sp | @ctas @kinds ashift [collector::a::lastuse/collector::a::discard]
+            [@ignored] | . [u32]
+tcgen05.mma | @ctas kind::f8f6f4 decompress::lut::b [@collector] [@ignored] |
 tcgen05.mma tcgen05.mma.sp | @ctas kind::mxf8f6f4 block_scale [scale_vec::1X/block32] [@collector]
             [@ignored] |
 tcgen05.mma tcgen05.mma.sp | @ctas kind::mxf4 block_scale [scale_vec::2X/block32] [@collector]
