@@ -22,6 +22,8 @@ FLOOR = 0.985
 _TILE = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f5, %f6, %f7, %f8};"
 FP8_TILE = f"f8f6f4.f32.e4m3.e5m2.f32 {_TILE}"
 FP4_TILE = f"f8f6f4.f32.e2m1.e2m1.f32 {_TILE}"
+NOW = ("sm_100a", "9.4")
+PREFETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 SMALL_TILE = "m64n8k32.s32.s8.u8 {%r0}, %rd1, %rd2, 1;"
 BULK_SUM = "shared::cta.bulk_group"
 SCALED = "block_scale [%r0], %rd1, %rd2, %r3, [%r4], [%r5], %p0;"
@@ -54,6 +56,33 @@ def test_verdicts_are_those_of_ptxas() -> None:
 @pytest.mark.parametrize(
     ("line", "target", "version", "refused"),
     [
+        ("multimem.red.add.v2.f32 [%rd1], {%f1, %f2};", "sm_90", "8.1", False),
+        ("multimem.red.add.v2.f32 [%rd1], %f1;", "sm_90", "8.1", True),
+        ("multimem.red.min.bf16x2 [%rd1], %r1;", "sm_90", "8.1", True),
+        ("multimem.ld_reduce.weak.add.u32 %r1, [%rd1];", "sm_90", "8.1", False),
+        ("multimem.ld_reduce.weak.relaxed.cta.add.u32 %r1, [%rd1];", "sm_90", "8.1", True),
+        ("red.async.release.gpu.global.add.s64 [%rd1], %rd2;", "sm_100", "8.7", False),
+        ("red.async.mmio.release.gpu.global.add.u32 [%rd1], %r2;", "sm_100", "8.7", True),
+        ("st.async.mbarrier::complete_tx::bytes.b128 [%rd1], %rq2, [%rd2];", "sm_90", "9.2", False),
+        ("st.async.mbarrier::complete_tx::bytes.b128 [%rd1], %rq2, [%rd2];", "sm_90", "9.1", True),
+        ("cp.async.bulk.prefetch.tensor.2d.L2.global [%rd1, {%r1, %r2}];", "sm_90", "8.0", False),
+        ("cp.async.bulk.prefetch.tensor.3d.L2.global [%rd1, {%r1, %r2}];", "sm_90", "8.0", True),
+        (f"{PREFETCHED}.im2col [%rd1, {{%r1, %r2, %r3}}], {{%rs1}};", "sm_90", "8.0", False),
+        (f"{PREFETCHED}.im2col [%rd1, {{%r1, %r2, %r3}}], {{%rs1, %rs2}};", "sm_90", "8.0", True),
+        (
+            f"{PREFETCHED}.im2col::w [%rd1, {{%r1, %r2, %r3}}], {{%rs1, %rs2}};",
+            "sm_90",
+            "9.4",
+            True,
+        ),
+        ("mbarrier.test_wait.parity.phase_type::primary.b64 %p1, [%rd1], %r1;", *NOW, False),
+        ("mbarrier.test_wait.parity.phase_type::primary.b64 %p1, [%rd1], %rd2;", *NOW, True),
+        ("mbarrier.test_wait.phase_type::primary.b64 %p1|%p2, %rc1, [%rd1], %rd2;", *NOW, False),
+        ("mbarrier.test_wait.phase_type::primary.b64 %p1|%p2, %rd1, [%rd1], %rd2;", *NOW, True),
+        ("cvt.sat.u32.u16 %r1, %rs1;", "sm_60", "6.0", True),
+        ("cvt.sat.u16.u32 %rs1, %r1;", "sm_60", "6.0", False),
+        ("brx.idx %r1, %r2;", "sm_90", "8.0", True),
+        ("call %rd1;", "sm_90", "8.0", True),
         ("tcgen05.wait::ld.sync.aligned;", "sm_120a", "9.4", True),
         ("tcgen05.wait::ld.sync.aligned;", "sm_103f", "8.8", False),
         ("wgmma.fence.sync.aligned;", "sm_100a", "9.4", True),
