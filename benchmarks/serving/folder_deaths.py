@@ -361,7 +361,8 @@ def main() -> None:
         lambda name: died(given, name),
         more=[*more, *(["--tiny"] if given.tiny else [])],
         sums=lambda rows: {
-            "what": "replicas on one GPU that die while they answer",
+            "what": f"replicas on {'the CPU backend' if given.tiny else 'one GPU'} that die while "
+            "they answer",
             **machine(),
             **summed(dict(rows)),
         },
