@@ -183,6 +183,24 @@ PIECES = [
     "bar.sync 16;",
     "bar.sync 0;",
     "add.s32 %r1, %r2, -7;",
+    "mov.u32 %r1, 1 + 2 * (3 << 1);",
+    "mov.u32 %r1, 1 / 0;",
+    "mov.u32 %r1, 6 / 3;",
+    "mov.u32 %r2, -WARP_SZ;",
+    "mov.u32 %r2, s + 4 * 2;",
+    "mov.f32 %f1, (1 + 2);",
+    "mov.pred %p1, !0;",
+    "@%p1 mov.u32 %r1, ~5;",
+    "@%r1 mov.u32 %r1, ~5;",
+    "ld.shared.u32 %r1, s[1];",
+    "ld.local.u32 %r1, a[4];",
+    "vmad.s32.s32.s32 %r1, %r2.b1, %r3.b2, -%r4;",
+    "vmad.s32.s32.s32 %r1, %r2.b1, %r3.b2, -%f1;",
+    "L3: mov.u32 %r1, ~5;",
+    "U: .callprototype _ (.param .b32 _) .noreturn;",
+    "call %rd1, (q), U;",
+    "\v",
+    "\x85",
 ]
 
 
@@ -198,6 +216,39 @@ def test_random_bodies_are_read_and_judged_as_the_token_grammar_does() -> None:
         clean += fast is not None and not fast[1]
     assert read > 60
     assert clean > 20
+
+
+HEADS = [
+    ".func f() .abi_preserve 8 .abi_preserve_control 2 { ret; }",
+    ".func (.reg .u32 r) f (.reg .u32 a, .reg .pred b) { @b mov.u32 r, a; ret; }",
+    ".func () f () { ret; }",
+    ".func f(.param .align 4 .b8 v[]) { ret; }",
+    ".visible .entry f(.param .b8 v[]) { ret; }",
+    ".visible /* a */ .entry f( // b\n .param /* c */ .u64 p[/**/2]) .maxntid /* d */ 8 { ret; }",
+    ".visible /* a .entry f() { ret; }",
+    '# 1 "a//b"\n.visible /* a */ .entry f() { ret; }',
+    '#/**/1 "a"\n.visible .entry f() { ret; }',
+    "@@DWARF /* a\n.visible .entry f() { ret; } // */",
+    '.section .debug_str { .b8 "/*" } .func /**/ f() { ret; } // */',
+    '.entry f() .pragma "a", "b//c";\n{ ret; }',
+    '.entry f() .pragma "a" { ret; }',
+    '.entry f() .maxntid 8 .pragma "a"; ;',
+    '.pragma "a//b", "c";',
+    ".func f() { ret; } .alias g, f; .alias g1 , h;",
+    ".func f() { ret; // }\n.func g() { ret; }",
+    '.func f() { ret; # 1 "}"\n }',
+    ".func f() { ret; } .func g() { ret; }\n}",
+    ".global .u32 t[2] = { 1 + 2, 3 }; .global .u32 u[2] = { 1 + 2, 3 };",
+    ".global .u32 t = 5, u = { 1 + 2, 3 }; .global .u32 t = 1 + 2;",
+    ".global .attribute(.unified(19, 95)) .u32 t;",
+]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_heads_are_read_as_the_token_grammar_does(head: str) -> None:
+    for address_size in (".address_size 64", ".address_size /* 32 */ 64", ""):
+        text = f".version 9.0\n.target sm_90\n{address_size}\n{head}\n"
+        assert _judged(text, with_runs=True) == _judged(text, with_runs=False)
 
 
 def _judged(

@@ -32,6 +32,7 @@ for _ in range(3):
     _INSIDE = rf"{_PLAIN}(?:\{{{_INSIDE}\}}{_PLAIN})*+"
 
 _COMMENT_OR_STRING = re.compile(rf"{COMMENT}|{STRING}")
+_NOT_PLAIN = re.compile(r'[{"/#]')
 _NAME = re.compile(rf"(?<=[{BLANKS},\[({{{{!|@+-])(?!{TOKEN})({NAME})")
 
 
@@ -48,13 +49,23 @@ class TextBody:
     def build(self) -> tuple[ptx.Statement, ...]:
         """Every statement."""
         text, start = self.text[self.start : self.end], self.start
-        if "/" in text:
-            text = _COMMENT_OR_STRING.sub(_blank, text)
+        if self.outline is not None and self.outline.rare:
+            from tessera.frontend.ptx.grammar import parse_body
+
+            statements = parse_body(self.text, start - 1, self.end + 1)
+            assert statements is not None, "every statement was read before"
+            return statements
         with collector_paused():
-            return tuple(self.splitter.split(text, start))
+            return tuple(self.splitter.split(without_comments(text), start))
 
     def instruction(self, text: str) -> ptx.Instruction:
         """The instruction that a text of the outline stands for."""
+        if self.outline is not None and text in self.outline.rare:
+            from tessera.frontend.ptx.grammar import parse_instruction
+
+            rare = parse_instruction(text)
+            assert rare is not None, "it was read before"
+            return rare
         (statement,) = self.splitter.split(f"{text};", 0)
         assert isinstance(statement, ptx.Instruction)
         return statement
@@ -114,7 +125,13 @@ def _inside() -> re.Pattern[str]:
 
 
 def _likely_end(text: str, start: int) -> int | None:
-    """Where a body ends, if its `}` begins a line; a wrong guess gives no outline."""
+    """Where a body ends, if its `}` begins a line; a wrong guess gives no outline.
+
+    A body without braces, comments and strings ends at the first `}`.
+    """
+    first = text.find("}", start)
+    if first >= 0 and not _NOT_PLAIN.search(text, start, first):
+        return first
     end, opened = start, 1
     for _ in range(LINES_WITH_BRACES):
         begin, end = end, text.find("\n}", end + 1)
@@ -126,6 +143,13 @@ def _likely_end(text: str, start: int) -> int | None:
             return end
         end += 1
     return None
+
+
+def without_comments(text: str) -> str:
+    """A text with blanks in the place of comments; it stays as it is if one of them has no end."""
+    if "/" not in text or text.rfind("/*") > text.rfind("*/"):
+        return text
+    return _COMMENT_OR_STRING.sub(_blank, text)
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -31,7 +31,7 @@ class _Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class _BracedBody:
+class BracedBody:
     """Statements between braces, and how deep the deepest block inside is."""
 
     statements: tuple[ptx.Statement, ...]
@@ -150,7 +150,7 @@ class ModuleBuilder(DeclarationBuilder):
         lists = [child for child in children if isinstance(child, _Parameters)]
         returns = next((p.variables for p in lists if p.are_returns), ())
         parameters = next((p.variables for p in lists if not p.are_returns), None)
-        body = next((child for child in children if isinstance(child, _BracedBody)), None)
+        body = next((child for child in children if isinstance(child, BracedBody)), None)
         return ptx.Function(
             is_entry=kind == ".entry",
             name=str(name),
@@ -205,7 +205,7 @@ class ModuleBuilder(DeclarationBuilder):
 
     # --- bodies ---------------------------------------------------------------------------
 
-    def body(self, children: Children) -> _BracedBody:
+    def body(self, children: Children) -> BracedBody:
         """Statements between braces."""
         statements: list[ptx.Statement] = []
         depth = 0
@@ -217,7 +217,7 @@ class ModuleBuilder(DeclarationBuilder):
                 depth = max(depth, child.depth)
             else:
                 statements.append(child)
-        return _BracedBody(tuple(statements), _at(children), depth + 1)
+        return BracedBody(tuple(statements), _at(children), depth + 1)
 
     def block(self, children: Sequence[object]) -> _Nested:
         """A body inside a body."""

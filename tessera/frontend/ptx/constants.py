@@ -5,6 +5,7 @@ Integers are 64 bits wide; decimal floats are f64; `0f` and `0d` give the bits o
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 
@@ -47,6 +48,7 @@ def float_constant(text: str) -> ptx.Float:
     return ptx.Float(text, bits, 64)
 
 
+@functools.lru_cache(maxsize=10_000)
 def number_constant(text: str) -> ptx.Integer | ptx.Float:
     """An integer or a float, by its spelling."""
     # The usual case in tables of numbers; the branches below give the same result.

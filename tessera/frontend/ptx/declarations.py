@@ -20,6 +20,8 @@ from tessera.frontend.ptx.terminals import (
     NUMBER,
     SINK,
     SPACE,
+    STRING,
+    TERMINALS,
     listed,
 )
 from tessera.ir.ptx import syntax as ptx
@@ -35,7 +37,7 @@ _TYPE = rf"\.(?:{'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:])"
 _VECTOR = r"\.v[248](?![A-Za-z0-9_:])"
 _ALIGN = rf"\.align[ \t]++{INTEGER}"
 _QUALIFIERS = rf"{BLANK}(?:{_ALIGN}{BLANK})?(?:{_VECTOR}{BLANK})?{_TYPE}"
-_RANGE = rf"{NAME}(?:<{BLANK}{INTEGER}{BLANK}>)?"
+_RANGE = rf"{NAME}(?:{BLANK}<{BLANK}{INTEGER}{BLANK}>)?"
 _SIZES = rf"(?:\[{BLANK}{INTEGER}{BLANK}\])*+"
 _ARRAY = rf"{NAME}{_SIZES}"
 _REGISTERS = rf"(?={SPACE})\.reg{_QUALIFIERS}{BLANK}{listed(_RANGE, ';')}"
@@ -59,18 +61,32 @@ _NAMED = re.compile(r"(?<![\w.])[A-Za-z_$%]", re.ASCII)
 _SIZE = re.compile(rf"\[{BLANK}({INTEGER})?{BLANK}\]")
 
 _POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
-_PARAMETER = rf"\.param{_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?(?:{NAME}|{SINK}){_SIZES}"
+_OPEN_SIZES = rf"(?:\[{BLANK}(?:{INTEGER}{BLANK})?\])*+"
+_PARAMETER = (
+    rf"(?={SPACE})\.(?:param|reg){_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?"
+    rf"(?:{NAME}|{SINK}){_OPEN_SIZES}"
+)
 PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
+
+# What may stand behind the parameters of a function: directives with integers or strings.
+DIRECTIVES = (
+    r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank"
+    rf"|abi_preserve|abi_preserve_control)(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
+    r"|\.(?:noreturn|explicitcluster|blocksareclusters)(?![\w$:])"
+)
+PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
+_DIRECTIVE = re.compile(rf"{DIRECTIVES}|({PRAGMA})")
+_WORD, _INTEGER, _STRING = re.compile(r"\w++"), re.compile(INTEGER), re.compile(STRING)
 
 _PARTS = re.compile(
     rf"\.(reg|param|local|shared){BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?"
     rf"(?:\.v([248]){BLANK})?\.([a-z0-9]++){BLANK}"
 )
-_DECLARATOR = re.compile(rf"({NAME})(?:<{BLANK}({INTEGER}){BLANK}>)?((?:\[[^]]*+\])*+)")
+_DECLARATOR = re.compile(rf"({NAME})(?:{BLANK}<{BLANK}({INTEGER}){BLANK}>)?((?:\[[^]]*+\])*+)")
 _ENTRY = re.compile(
-    rf"\.param{BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248]){BLANK})?"
+    rf"\.(param|reg){BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248]){BLANK})?"
     rf"\.([a-z0-9]++){BLANK}(\.ptr(?:{BLANK}\.(?!align)([a-z]++))?"
-    rf"(?:{BLANK}\.align[ \t]++({INTEGER}))?{BLANK})?({NAME}|{SINK})({_SIZES})"
+    rf"(?:{BLANK}\.align[ \t]++({INTEGER}))?{BLANK})?({NAME}|{SINK})({_OPEN_SIZES})"
 )
 
 
@@ -134,15 +150,31 @@ def _value(text: str, numbers: Numbers) -> ptx.Constant:
     return ptx.Binary("+", base, integer_constant(displacement.strip(BLANKS))) if plus else base
 
 
+@functools.lru_cache(maxsize=1_000)
+def read_directives(text: str) -> tuple[ptx.Directive, ...]:
+    """Directives of a function, without a comment between them."""
+    directives: list[ptx.Directive] = []
+    for match in _DIRECTIVE.finditer(text):
+        if match[1] is not None:
+            strings = tuple([string[1:-1] for string in _STRING.findall(match[1])])
+            directives.append(ptx.Directive("pragma", strings))
+            continue
+        name = _WORD.match(match[0], 1)
+        assert name is not None
+        numbers = _INTEGER.findall(match[0], name.end())
+        directives.append(ptx.Directive(name[0], tuple(map(integer_constant, numbers))))
+    return tuple(directives)
+
+
 def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:
     """The parameters of a list that starts at an offset."""
     return tuple([_parameter(match, base) for match in _ENTRY.finditer(text)])
 
 
 def _parameter(match: re.Match[str], base: int) -> ptx.Variable:
-    align, vector, kind, pointer, pointer_space, pointer_align, name, sizes = match.groups()
+    space, align, vector, kind, pointer, pointer_space, pointer_align, name, sizes = match.groups()
     return ptx.Variable(
-        space="param",
+        space=space,
         type=kind,
         name=name,
         at=base + match.start(),

@@ -6,7 +6,9 @@ Only this module and its imports need Lark; a file of ordinary items is read wit
 from __future__ import annotations
 
 import functools
+import re
 import threading
+from dataclasses import replace
 from typing import Any
 
 from lark import Lark
@@ -15,16 +17,20 @@ from lark.lexer import LexerState, LexerThread, LineCounter
 from lark.utils import TextSlice
 
 from tessera.diagnostics import Source, TesseraError, in_text_order
-from tessera.frontend.ptx.build_ptx import ModuleBuilder
+from tessera.frontend.ptx.build_ptx import BracedBody, ModuleBuilder
 from tessera.frontend.ptx.declarations import PARAMETER_LIST
 from tessera.frontend.ptx.statement_runs import RUN, RunSplitter
-from tessera.frontend.ptx.terminals import NUMBER_LIST
+from tessera.frontend.ptx.terminals import NUMBER_LIST, TERMINALS
 from tessera.frontend.text.grammar import grammar_text
 from tessera.frontend.text.syntax_errors import Recovery
 from tessera.ir.ptx import syntax as ptx
 
 FAST_TERMINALS = {"RUN": RUN, "PARAMETER_LIST": PARAMETER_LIST, "NUMBER_LIST": NUMBER_LIST}
 NEVER = r"(?!)x"
+SHORT = 2_000
+"""Declarations with no more characters are remembered."""
+
+_FUNCTION = re.compile(rf"{TERMINALS['ENTRY']}|{TERMINALS['FUNC']}")
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -56,7 +62,7 @@ def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
         parser="lalr",
         lexer="contextual",
         transformer=dispatch,
-        start=["start", "fragment"],
+        start=["start", "fragment", "body"],
         maybe_placeholders=True,
         propagate_positions=False,
     )
@@ -72,6 +78,41 @@ def parse_fragment(
     source: Source, splitter: RunSplitter, start: int, end: int
 ) -> list[ptx.Item] | None:
     """The items between two offsets, or None if they are not whole items without a fault."""
+    if end - start <= SHORT and (variables := _variables(source.text[start:end])) is not None:
+        return [replace(variable, at=variable.at + start) for variable in variables]
+    items = _parse_part("fragment", source, splitter, start, end)
+    return items if isinstance(items, list) else None
+
+
+@functools.lru_cache(maxsize=1_000)
+def _variables(text: str) -> list[ptx.Variable] | None:
+    """The variables that a text declares; libraries have the same tables in many modules."""
+    if _FUNCTION.search(text):
+        return None
+    items = _parse_part("fragment", Source("", text), RunSplitter(), 0, len(text))
+    if not isinstance(items, list) or not all(isinstance(item, ptx.Variable) for item in items):
+        return None
+    return items
+
+
+def parse_body(text: str, start: int, end: int) -> tuple[ptx.Statement, ...] | None:
+    """The statements of the body from its `{` to behind its `}`, or None if it has a fault."""
+    body = _parse_part("body", Source("", text), RunSplitter(), start, end)
+    return body.statements if isinstance(body, BracedBody) else None
+
+
+@functools.lru_cache(maxsize=10_000)
+def parse_instruction(text: str) -> ptx.Instruction | None:
+    """The instruction that a text is, without its `;`, or None if it is anything else."""
+    statements = parse_body(f"{{{text};}}", 0, len(text) + 3)
+    if statements is None or len(statements) != 1:
+        return None
+    (statement,) = statements
+    return statement if isinstance(statement, ptx.Instruction) else None
+
+
+def _parse_part(rule: str, source: Source, splitter: RunSplitter, start: int, end: int) -> object:
+    """What the builder makes of the text between two offsets, or None if it has a fault."""
     builder = ModuleBuilder(source, splitter)
     counter = LineCounter("\n")  # type: ignore[no-untyped-call]
     counter.char_pos = start
@@ -81,14 +122,12 @@ def parse_fragment(
         dispatch.builder = builder
         frontend: Any = parser.parser
         try:
-            items: list[ptx.Item] = frontend.parser.parse(
-                LexerThread(frontend.lexer, state), "fragment"
-            )
+            made = frontend.parser.parse(LexerThread(frontend.lexer, state), rule)
         except UnexpectedInput:
             return None
         finally:
             dispatch.builder = None
-    return None if builder.faults.diagnostics else items
+    return None if builder.faults.diagnostics else made
 
 
 def parse_whole(source: Source, *, with_runs: bool) -> ptx.Module:

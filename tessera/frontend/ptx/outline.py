@@ -12,41 +12,39 @@ which that is not so keep their numbers, `values`).
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import compress, repeat
+from operator import not_
 
-from tessera.frontend.ptx import values
-from tessera.frontend.ptx.declarations import DECLARATION, declare
-from tessera.frontend.ptx.statement_runs import LOCATION, PRAGMA, PROTOTYPE, STATEMENT, TARGETS
+from tessera.frontend.ptx import registers, values
+from tessera.frontend.ptx.declarations import PRAGMA
+from tessera.frontend.ptx.registers import SHORT, Declared, Registers, leading, read_declaration
+from tessera.frontend.ptx.statement_runs import LOCATION, PROTOTYPE, STATEMENT, TARGETS
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
     COMMENT,
+    MODIFIER,
     NAME,
     NAME_CHARACTERS,
     STRING,
     TERMINALS,
 )
-from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.unread import BodyOutline
-from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token, variable_kind
+from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token
 
 MAX_OUTLINED = 20
 """Bodies nested deeper than this have no outline."""
 
 MAX_LATE = 100
-"""The most declarations and pragmas behind instructions: each is looked for in the text."""
+"""The most declarations behind instructions: each is looked for in the text."""
 
-SHORT = 2_000
-"""Blocks with no more characters, such as those around calls, are remembered."""
-
-_DIGITS = "0123456789"
-_NUMBERED: dict[str, list[str]] = {}
 _MARK = "\0"
 _LABEL_MARK = "\1"
 """Statements that nothing has to check, the second of them a label; no PTX has these characters."""
+_NO_INSTRUCTION = (_MARK, _LABEL_MARK, ".")
 _LABEL_TOKEN = kind_token(LABEL)
 
 _APART = "%_0"
@@ -58,11 +56,10 @@ _TELLING = re.compile(r'"[^"\n]*?[^\w \n"-][^"\n]*"')
 """A string with a character by which statements are split or recognised."""
 _LOC = re.sub(r"\\(.)", r"\1", TERMINALS["LOC"])
 _LOCATION = re.compile(rf"{LOCATION}(?:[ \t]*+//[^\n]*+)?")
-_DECLARATION = re.compile(rf"{BLANK}({DECLARATION}){BLANK};")
 _REGISTER = re.compile(rf"(%[{NAME_CHARACTERS}]++)")
 _SIGILED = re.compile(rf"([$%][{NAME_CHARACTERS}]++)")
 _DOLLAR_LABEL = re.compile(
-    rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:|{BLANK}\.)"
+    rf"(\$(?<![{NAME_CHARACTERS}%]\$)[{NAME_CHARACTERS}]++){BLANK}:(?!:|{BLANK}\.[bc])"
 )
 _REGISTERS = re.compile(r"\.reg(?![\w$:.])[^;]*+;")
 _BRACE_OR_REGISTERS = re.compile(rf"[{{}}]|{_REGISTERS.pattern}")
@@ -75,15 +72,22 @@ _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
 _PROTOTYPE, _TARGETS, _NAMES = re.compile(PROTOTYPE), re.compile(TARGETS), re.compile(NAME)
 
+_INSTRUCTION = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?{NAME}(?:{MODIFIER})*+[^#]*+")
+"""What may be an instruction that only the grammar reads."""
+
 _IS_TOKEN = re.compile(re.escape(TOKEN)).match
-_WELL_FORMED: set[str] = set()  # kept from module to module
+# Both are kept from module to module.
+_PLAIN: dict[str, str] = {}
+"""The statements of pieces of bodies: instructions with nothing but blanks in front of them."""
+_WELL_FORMED: set[str] = set()
 
 
 def forget() -> None:
     """Forget what other modules have left here; measurements of one module begin with this."""
+    _PLAIN.clear()
     _WELL_FORMED.clear()
     values.forget()
-    _declare.cache_clear()
+    registers.forget()
     _outline_short_block.cache_clear()
 
 
@@ -100,23 +104,23 @@ def outline_body(text: str) -> BodyOutline | None:
         if text.rfind("/*") > text.rfind("*/"):
             return None  # a comment without an end, which each `/*` would look for
         text = _COMMENT_OR_STRING.sub(_drop, text) if '"' in text else _COMMENT.sub(" ", text)
-    declarations, start = _leading(text)
-    registers = _Registers(declarations, len(text))
+    declarations, start = leading(text)
+    tokens = Registers(declarations, len(text))
     text = text[start:]
     if "{" in text and _has_blocks(text):
         text = _set_apart(_BEFORE_BRACE.sub(f":{_MARK};", f"{_MARK};{text}"))
     labels = _DOLLAR_LABEL.findall(text) if "$" in text else []
-    if labels and not set(labels) & {variable.name for variable in declarations}:
-        registers.update(dict.fromkeys(labels, _LABEL_TOKEN))
-        marked = _with_tokens(text, _SIGILED, registers)
+    if labels and not any(map(set(labels).intersection, [d.names for d in declarations])):
+        tokens.update(dict.fromkeys(labels, _LABEL_TOKEN))
+        marked = _with_tokens(text, _SIGILED, tokens)
         outline = _outline(
             marked.replace(f"{_LABEL_TOKEN}:", f"{_LABEL_MARK};"), declarations, labels
         )
-        if outline is not None or registers.are_unclear:
-            return None if registers.are_unclear else outline
-        registers.update(zip(labels, labels, strict=True))
-    outline = _outline(_with_tokens(text, _REGISTER, registers), declarations, [])
-    return None if registers.are_unclear else outline
+        if outline is not None or tokens.are_unclear:
+            return None if tokens.are_unclear else outline
+        tokens.update(zip(labels, labels, strict=True))
+    outline = _outline(_with_tokens(text, _REGISTER, tokens), declarations, [])
+    return None if tokens.are_unclear else outline
 
 
 def _with_tokens(text: str, names: re.Pattern[str], tokens: dict[str, str]) -> str:
@@ -159,72 +163,12 @@ def _drop(match: re.Match[str]) -> str:
     return match[0] if match[0][0] == '"' else " "
 
 
-def _leading(text: str) -> tuple[list[ptx.Variable], int]:
-    """The declarations that a body or block begins with, and where they end."""
-    declarations: list[ptx.Variable] = []
-    position = 0
-    while match := _DECLARATION.match(text, position):
-        declarations += _declare(match[1])
-        position = match.end()
-    return declarations, position
-
-
-@functools.lru_cache(maxsize=10_000)
-def _declare(text: str) -> list[ptx.Variable]:
-    return declare(text, 0)
-
-
-class _Registers(dict[str, str]):
-    """The tokens of registers by name; other names stand for themselves."""
-
-    def __init__(self, declarations: list[ptx.Variable], length: int) -> None:
-        self.ranges: dict[str, tuple[int, str]] = {}
-        self.are_unclear = _repeat(declarations)
-        for variable in declarations:
-            name, count, token = variable.name, variable.count, _token(variable)
-            if count is not None:
-                # A name with a number could mean two things.
-                self.are_unclear |= name in self.ranges or name[-1] in _DIGITS
-                self.ranges[name] = count, token
-                if count * 16 < length:
-                    self.update(zip(_numbered(name, count), itertools.repeat(token)))
-        for variable in declarations:
-            if variable.space == "reg" and variable.count is None:
-                self[variable.name] = _token(variable)
-
-    def __missing__(self, name: str) -> str:
-        prefix = name.rstrip(_DIGITS)
-        count, token = self.ranges.get(prefix, (0, ""))
-        digits = name[len(prefix) :]
-        is_one = count and digits and len(digits) <= 10 and int(digits) < count
-        self.are_unclear |= name.startswith(TOKEN)
-        self[name] = known = token if is_one else name
-        return known
-
-
-def _repeat(declarations: list[ptx.Variable]) -> bool:
-    """Whether a name is declared twice, which is a fault."""
-    return len({variable.name for variable in declarations}) < len(declarations)
-
-
-def _numbered(prefix: str, count: int) -> list[str]:
-    """The names of a range; those of common ranges are the same objects each time."""
-    names = _NUMBERED.get(prefix, [])
-    if len(names) < count:
-        names = [*names, *map(prefix.__add__, map(str, range(len(names), count)))]
-        if count <= values.MANY and (prefix in _NUMBERED or len(_NUMBERED) < 50):
-            _NUMBERED[prefix] = names
-    return names[:count]
-
-
-def _token(variable: ptx.Variable) -> str:
-    return kind_token(variable_kind(variable))
-
-
 # --- statements ----------------------------------------------------------------------------
 
 
-def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> BodyOutline | None:
+def _outline(
+    text: str, declarations: list[Declared], labels: list[str], *, is_block: bool = False
+) -> BodyOutline | None:
     """The outline of a text without leading declarations, in which registers are tokens.
 
     `labels` are those whose definitions are marks already.
@@ -235,38 +179,25 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
         if cut is None:
             return None
         text, blocks = cut
-    labels = labels.copy()
-    targets: set[str] = set()
     pieces = text.split(";")
-    if _without_labels(pieces.pop(), labels):
+    others = _Others(labels)
+    if others.without_labels(pieces.pop()):
         return None
-    distinct: defaultdict[str, int] = defaultdict(int)
-    for piece, count in Counter(pieces).items():
-        if ":" in piece and _LABEL.match(piece):
-            if count > 1:
-                return None
-            piece = _without_labels(piece, labels)
-            if _TARGETS.fullmatch(piece):
-                targets.update(_NAMES.findall(piece)[1:])
-            elif not _PROTOTYPE.fullmatch(piece):
-                distinct[piece] += 1
-        else:
-            distinct[piece.strip()] += count
-    if labels and (len(set(labels)) < len(labels) or any(map(_IS_TOKEN, labels))):
+    if len(_PLAIN) > values.MANY:
+        _PLAIN.clear()
+    canonical = list(map(_PLAIN.get, pieces, repeat("")))
+    if "" in canonical:
+        new = others.look_at([*dict.fromkeys(compress(pieces, map(not_, canonical)))])
+        if new is None or sum(map(others.labeled.__contains__, pieces)) > len(others.labeled):
+            return None
+        canonical = [known or new[piece] for piece, known in zip(pieces, canonical, strict=True)]
+    late = _late_declarations(others.late, text) if others.late else []
+    if late is None or others.are_unclear() or (is_block and others.rare):
         return None
-    if targets and not targets <= {_LABEL_TOKEN, *labels}:
+    if late and registers.repeat([*declarations, *late]):
         return None
-    late = [piece for piece in distinct if piece[:1] == "."]
-    taken = _late_declarations(late, text) if late else []
-    if taken is None:
-        return None
-    for piece in late:
-        del distinct[piece]
-    if _repeat([*declarations, *taken]):
-        return None
-    statements = _well_formed(values.forget_in_statements(distinct))
-    if statements is None:
-        return None
+    statements = Counter(canonical)
+    statements.pop(_MARK, None)
     inside: defaultdict[str, int] = defaultdict(int)
     for block, count in blocks.items():
         inside[values.forget_in_block(block)] += count
@@ -276,32 +207,100 @@ def _outline(text: str, declarations: list[ptx.Variable], labels: list[str]) -> 
         if outline is None:
             return None
         known.append((outline, count))
-    return BodyOutline(tuple(declarations), tuple(taken), tuple(labels), statements, tuple(known))
+    return BodyOutline(
+        tuple([declared.declaration for declared in declarations]),
+        tuple([declared.declaration for declared in late]),
+        tuple(others.labels),
+        frozenset(others.targets),
+        statements,
+        frozenset(others.rare),
+        tuple(known),
+    )
 
 
-def _late_declarations(pieces: list[str], text: str) -> list[ptx.Variable] | None:
-    """The variables that are declared behind instructions, if none is named before."""
-    declarations: list[ptx.Variable] = []
+class _Others:
+    """What a body has besides instructions that other bodies had."""
+
+    def __init__(self, labels: list[str]) -> None:
+        self.labels = labels.copy()
+        self.targets: set[str] = set()
+        self.labeled: set[str] = set()
+        self.late: list[str] = []
+        self.rare: set[str] = set()
+
+    def look_at(self, pieces: list[str]) -> dict[str, str] | None:
+        """The statement of each piece, a mark where there is none; None if one is unusual."""
+        bare: dict[str, str] = {}
+        own: set[str] = set()
+        for piece in pieces:
+            text = piece.strip(BLANKS)
+            if ":" in text and _LABEL.match(text):
+                self.labeled.add(piece)
+                text = self.without_labels(text)
+                if _TARGETS.fullmatch(text):
+                    self.targets.update(_NAMES.findall(text)[1:])
+                    text = _MARK
+                elif _PROTOTYPE.fullmatch(text):
+                    text = _MARK
+            if text[:1] == "." and not _PRAGMA.fullmatch(text):
+                self.late.append(text)
+                own.add(piece)
+            bare[piece] = _MARK if text[:1] in _NO_INSTRUCTION else text
+        texts = list(dict.fromkeys(bare.values()))
+        statements = dict(zip(texts, values.without_values(texts), strict=True))
+        for text, statement in statements.items():
+            if statement != _MARK and not _is_well_formed(statement):
+                if not _is_rare(text):
+                    return None
+                self.rare.add(text)
+                statements[text] = text
+        canonical = {piece: statements[text] for piece, text in bare.items()}
+        own |= self.labeled
+        _PLAIN.update(
+            (piece, text)
+            for piece, text in canonical.items()
+            if piece not in own and text not in self.rare
+        )
+        return canonical
+
+    def without_labels(self, piece: str) -> str:
+        """The piece without the labels in front and without blanks; the labels join the list."""
+        end = 0
+        while label := _LABEL.match(piece, end):
+            self.labels.append(label[1])
+            end = label.end()
+        return piece[end:].strip(BLANKS)
+
+    def are_unclear(self) -> bool:
+        """Whether labels are defined twice, or targets are registers; labels are none any more."""
+        labels = self.labels
+        if labels and (len(set(labels)) < len(labels) or any(map(_IS_TOKEN, labels))):
+            return True
+        self.targets -= {_LABEL_TOKEN, *labels}
+        return any(map(_IS_TOKEN, self.targets))
+
+
+def _late_declarations(pieces: list[str], text: str) -> list[Declared] | None:
+    """The declarations behind instructions, if nothing that they declare is named before."""
+    declarations: list[Declared] = []
     if len(pieces) > MAX_LATE:
         return None
-    for piece in pieces:
-        if _PRAGMA.fullmatch(piece):
-            continue
-        declaration = _DECLARATION.fullmatch(f"{piece};")
-        if declaration is None or text.count(piece) > 1:
+    for piece in dict.fromkeys(pieces):
+        declared = read_declaration(piece)
+        if declared is None or text.count(piece) > 1:
             return None
         before = text[: text.index(piece)]
-        variables = _declare(declaration[1])
-        if any(variable.name in before or _may_hide(variable) for variable in variables):
+        if any(name in before for name in declared.names) or _may_hide(declared):
             return None
-        declarations += variables
+        declarations.append(declared)
     return declarations
 
 
-def _may_hide(variable: ptx.Variable) -> bool:
+def _may_hide(declared: Declared) -> bool:
     """Whether a variable may hide a register whose name is a token by now."""
-    name = variable.name
-    return name.startswith(TOKEN) or (variable.count is not None and name[0] == "%")
+    return any(name.startswith(TOKEN) for name in declared.names) or any(
+        name[0] == "%" for name in declared.ranges
+    )
 
 
 def _outline_block(text: str) -> BodyOutline | None:
@@ -309,11 +308,12 @@ def _outline_block(text: str) -> BodyOutline | None:
 
 
 def _outline_long_block(text: str) -> BodyOutline | None:
-    declarations, start = _leading(text[1:-1])
+    declarations, start = leading(text[1:-1])
     if any(map(_may_hide, declarations)):
         return None
     inside = text[start + 1 : -1]
-    return _outline(f"{_MARK};{inside}" if "{" in inside else inside, declarations, [])
+    marked = f"{_MARK};{inside}" if "{" in inside else inside
+    return _outline(marked, declarations, [], is_block=True)
 
 
 _outline_short_block = functools.lru_cache(maxsize=10_000)(_outline_long_block)
@@ -352,26 +352,23 @@ def _cut_blocks(text: str) -> tuple[str, Mapping[str, int]] | None:
     return "".join(parts) + text[done:], blocks
 
 
-def _without_labels(piece: str, labels: list[str]) -> str:
-    """The piece without the labels in front and without blanks; the labels join the list."""
-    end = 0
-    while label := _LABEL.match(piece, end):
-        labels.append(label[1])
-        end = label.end()
-    return piece[end:].strip(BLANKS)
-
-
-def _well_formed(statements: dict[str, int]) -> dict[str, int] | None:
-    """The instructions among statements, or None if one is not well formed."""
-    statements.pop(_MARK, None)
-    statements.pop(_LABEL_MARK, None)
+def _is_well_formed(statement: str) -> bool:
+    """Whether a statement is an ordinary instruction."""
+    if statement in _WELL_FORMED:
+        return True
+    match = STATEMENT.fullmatch(f"{statement};")
+    if match is None or 0 not in (match.start(2), match.start(3)):
+        return False  # something else than an instruction, or something in front of it
     if len(_WELL_FORMED) > values.MANY:
         _WELL_FORMED.clear()
-    for statement in statements:
-        if statement in _WELL_FORMED:
-            continue
-        match = STATEMENT.fullmatch(f"{statement};")
-        if match is None or 0 not in (match.start(2), match.start(3)):
-            return None  # something else than an instruction, or something in front of it
-        _WELL_FORMED.add(statement)
-    return statements
+    _WELL_FORMED.add(statement)
+    return True
+
+
+def _is_rare(statement: str) -> bool:
+    """Whether a statement is an instruction that only the grammar reads."""
+    if not _INSTRUCTION.fullmatch(statement):
+        return False
+    from tessera.frontend.ptx.grammar import parse_instruction
+
+    return parse_instruction(statement) is not None

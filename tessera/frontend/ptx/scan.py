@@ -14,13 +14,16 @@ import re
 from collections.abc import Callable, Sequence
 
 from tessera.diagnostics import Source
-from tessera.frontend.ptx.body import BodyReader
+from tessera.frontend.ptx.body import BodyReader, without_comments
 from tessera.frontend.ptx.constants import Numbers, integer_constant
 from tessera.frontend.ptx.declarations import (
+    DIRECTIVES,
     MODULE_VARIABLE,
     PARAMETER_LIST,
+    PRAGMA,
     declare_parameters,
     module_variable,
+    read_directives,
 )
 from tessera.frontend.ptx.statement_runs import RunSplitter
 from tessera.frontend.ptx.terminals import (
@@ -40,7 +43,7 @@ ReadItems = Callable[[int, int], "Sequence[ptx.Item] | None"]
 _HEADER = re.compile(
     rf"{GAP}(?={TERMINALS['VERSION']})\.version[ \t]+([0-9]{{1,9}})\.([0-9]{{1,9}})(?![\w.$])"
     rf"{GAP}{TERMINALS['TARGET']}{BLANK}({NAME}(?:{BLANK},{BLANK}{NAME})*+)"
-    rf"(?:{GAP}\.address_size{BLANK}(32|64)(?![\w.$]))?",
+    rf"(?:{GAP}\.address_size{GAP}(32|64)(?![\w.$]))?",
     re.ASCII,
 )
 _GAP = re.compile(GAP)
@@ -50,20 +53,18 @@ _FILE = re.compile(
 )
 _SECTION = re.compile(TERMINALS["SECTION"])
 _NAME = re.compile(NAME)
-_INTEGER = re.compile(INTEGER)
-_DIRECTIVES = (
-    r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank)"
-    rf"(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
-    r"|\.(?:noreturn|explicitcluster|blocksareclusters)(?![\w$:])"
-)
+_STRING = re.compile(STRING)
+_ALIAS = re.compile(rf"{TERMINALS['ALIAS']}{BLANK}({NAME}){BLANK},{BLANK}({NAME}){BLANK};")
+_PRAGMA = re.compile(rf"({PRAGMA}){BLANK};")
 _FUNCTION = re.compile(
     rf"(?:({LINKAGE}){BLANK})?"
-    rf"(?:({TERMINALS['ENTRY']})|{TERMINALS['FUNC']}(?:{BLANK}({PARAMETER_LIST}))?)"
+    rf"(?:({TERMINALS['ENTRY']})|{TERMINALS['FUNC']}(?:{BLANK}({PARAMETER_LIST}|\({BLANK}\)))?)"
     rf"{BLANK}({NAME}){BLANK}"
-    rf"({PARAMETER_LIST}|\({BLANK}\))?((?:{GAP}(?:{_DIRECTIVES}))*+){GAP}([{{;])"
+    rf"({PARAMETER_LIST}|\({BLANK}\))?((?:{GAP}(?:{DIRECTIVES}|{PRAGMA}{BLANK};))*+){GAP}([{{;])"
 )
 _VARIABLE = re.compile(MODULE_VARIABLE)
-_DIRECTIVE = re.compile(rf"\.([a-z]++){BLANK}([^./]*+)")
+_LINES = re.compile(r"#|@@|\.section")
+"""The beginnings of what may hold `//` and `/*` that begin no comment."""
 _COMMENT = re.compile(COMMENT)
 # A comment without an end takes the rest of the text: nothing has to look for its end again.
 _LANDMARK = re.compile(rf"[;{{}}]|{COMMENT}|/\*(?s:.*)|{STRING}|#[^\n]*+")
@@ -95,6 +96,14 @@ class _Scanner:
         self.read_items = read_items
         self.numbers = Numbers()
         self.taken: list[ptx.Item] = []
+        self._plain: str | None = None
+
+    def plain(self) -> str:
+        """The text with blanks in the place of comments, if that is simple."""
+        if self._plain is None:
+            simple = "/" in self.text and _LINES.search(self.text) is None
+            self._plain = without_comments(self.text) if simple else self.text
+        return self._plain
 
     def items(self, position: int) -> list[ptx.Item] | None:
         """The items from an offset to the end, or None."""
@@ -105,7 +114,9 @@ class _Scanner:
             position = gap.end() if gap else position
             if position == size:
                 return taken
-            end = self.ordinary(position)
+            end = self.ordinary(text, position)
+            if end is None and self.plain() is not text:
+                end = self.ordinary(self.plain(), position)
             if end is None:
                 end = _item_end(text, position)
                 others = self.read_items(position, end)
@@ -114,9 +125,8 @@ class _Scanner:
                 taken += others
             position = end
 
-    def ordinary(self, at: int) -> int | None:
+    def ordinary(self, text: str, at: int) -> int | None:
         """Take the item at an offset, if it is ordinary, and return its end."""
-        text = self.text
         variable = _VARIABLE.match(text, at)
         if variable is not None:
             self.taken += module_variable(variable, self.numbers)
@@ -139,11 +149,22 @@ class _Scanner:
         if (section := _SECTION.match(text, at)) is not None:
             self.taken.append(ptx.Section(section[0], at))
             return section.end()
+        if (alias := _ALIAS.match(text, at)) is not None:
+            self.taken.append(ptx.Alias(alias[1], alias[2], at))
+            return alias.end()
+        if (pragma := _PRAGMA.match(text, at)) is not None:
+            strings = tuple([string[1:-1] for string in _STRING.findall(pragma[1])])
+            self.taken.append(ptx.Pragma(strings, at))
+            return pragma.end()
         return None
 
     def function(self, head: re.Match[str], at: int) -> int | None:
         """Take a function, if its body is ordinary, and return its end."""
         linkage, entry, returns, name, parameters, directives, after = head.groups()
+        if "/" in directives:
+            if '"' in directives:
+                return None
+            directives = _COMMENT.sub(" ", directives)
         body, end = None, head.end()
         if after == "{":
             taken = self.bodies.read(end)
@@ -157,20 +178,13 @@ class _Scanner:
             returns=declare_parameters(returns, head.start(3)) if returns else (),
             parameters=declare_parameters(parameters, head.start(5)) if parameters else (),
             has_parameter_list=parameters is not None,
-            directives=_directives(directives) if directives else (),
+            directives=read_directives(directives) if directives else (),
             at=at,
         )
         if body is not None:
             function.leave_unread(body)
         self.taken.append(function)
         return end
-
-
-def _directives(text: str) -> tuple[ptx.Directive, ...]:
-    return tuple(
-        ptx.Directive(name, tuple(map(integer_constant, _INTEGER.findall(values))))
-        for name, values in _DIRECTIVE.findall(_COMMENT.sub(" ", text))
-    )
 
 
 def _item_end(text: str, position: int) -> int:

@@ -21,9 +21,12 @@ from typing import Any
 from tessera.frontend.ptx.constants import integer_constant, number_constant
 from tessera.frontend.ptx.declarations import (
     DECLARATION,
+    DIRECTIVES,
     PARAMETER_LIST,
+    PRAGMA,
     declare,
     declare_parameters,
+    read_directives,
 )
 from tessera.frontend.ptx.terminals import (
     BLANK,
@@ -60,7 +63,6 @@ INLINED = (
     rf"{SPACES}*+,{SPACES}*+inlined_at{SPACES}++{TRIPLE}"
 )
 LOCATION = rf"{TERMINALS['LOC']}{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BLANK}[,0-9])"
-PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 # `name: .callprototype` and its like are statements of their own.
 LABEL = rf"{NAME}{BLANK}:(?!{GAP}(?:\.callprototype\b|{TERMINALS['TARGET_LIST']}))"
 
@@ -80,7 +82,10 @@ ONE_STATEMENT = _statement("?:")
 RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
 # What calls and branches through registers may go to: a statement, but not one of a run.
 _EMPTY_OR_LIST = rf"(?:{BLANK}(?:{PARAMETER_LIST}|\({BLANK}\)))?"
-PROTOTYPE = rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
+PROTOTYPE = (
+    rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
+    rf"(?:{BLANK}(?:{DIRECTIVES}))*+"
+)
 TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
 _AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{PROTOTYPE}|{TARGETS})"
 STATEMENT = re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
@@ -123,7 +128,13 @@ def _aims(text: str, at: int) -> ptx.CallPrototype | ptx.TargetList:
         middle = text.index(")", start)
     returns = declare_parameters(text[start:middle], at + start)
     parameters = declare_parameters(text[middle:], at + middle)
-    return ptx.CallPrototype(name=name, returns=returns, parameters=parameters, at=at)
+    return ptx.CallPrototype(
+        name=name,
+        returns=returns,
+        parameters=parameters,
+        directives=read_directives(text[text.index("_", middle) :]),
+        at=at,
+    )
 
 
 def _natural(text: str) -> int:

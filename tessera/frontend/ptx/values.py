@@ -8,7 +8,7 @@ its width for every float. Statements keep their numbers if a measured rule read
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 
 from tessera.frontend.ptx.terminals import BLANK, FLOAT, INTEGER, NAME, NAME_CHARACTERS
 from tessera.ir.opcodes.rules import READS_VALUES
@@ -36,24 +36,19 @@ def forget() -> None:
     _KINDS.clear()
 
 
-def forget_in_statements(statements: Mapping[str, int]) -> dict[str, int]:
-    """Statements, each with its count; those that become equal are one."""
+def without_values(statements: Sequence[str]) -> list[str]:
+    """Statements without the values of their numbers, in the same order."""
     if kept := list(filter(_READS_VALUES.match, statements)):
         known = dict(zip(kept, _DISPLACEMENT.sub("+0", ";".join(kept)).split(";"), strict=True))
         others = [text for text in statements if text not in known]
         known.update(zip(others, _forget_values(";".join(others)).split(";"), strict=False))
-        texts: Iterable[str] = map(known.__getitem__, statements)
-    else:
-        texts = _forget_values(";".join(statements)).split(";")
-    made: dict[str, int] = {}
-    for text, count in zip(texts, statements.values(), strict=False):
-        made[text] = made.get(text, 0) + count
-    return made
+        return [known[text] for text in statements]
+    return _forget_values(";".join(statements)).split(";")
 
 
 def forget_in_block(block: str) -> str:
     """A block, unchanged if a rule may read a number in it."""
-    kept = _HAS_VALUED.search(block) or _DECLARES.search(block)
+    kept = _DECLARES.search(block) or _HAS_VALUED.search(block)
     return block if kept else _forget_values(block)
 
 

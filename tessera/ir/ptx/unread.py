@@ -22,6 +22,13 @@ Defined = TypeVar("Defined")
 _ONE_AT_A_TIME = threading.RLock()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Declaration:
+    """The variables that a statement declares; equal texts may share the object."""
+
+    variables: Statements
+
+
 @dataclass(frozen=True, slots=True)
 class BodyOutline:
     """What there is to verify of a well-formed body or block.
@@ -29,13 +36,16 @@ class BodyOutline:
     The first declarations stand in front of everything else, the `late` ones behind instructions or
     blocks. A statement is an instruction in which tokens (`ir.verify_ptx.names.kind_token`) stand
     for registers of the body; each text is there once, with the number of its instructions, and so
-    is each block. Both are in order of their firsts.
+    is each block. Both are in order of their firsts. The statements that are `rare` have operands
+    that only the grammar reads; `targets` are functions that calls through registers may go to.
     """
 
-    declarations: Statements
-    late: Statements
+    declarations: tuple[Declaration, ...]
+    late: tuple[Declaration, ...]
     labels: tuple[str, ...]
+    targets: frozenset[str]
     statements: Mapping[str, int]
+    rare: frozenset[str]
     blocks: tuple[tuple[BodyOutline, int], ...]
 
 

@@ -10,16 +10,19 @@ a token are remembered across modules, by version and target; common ones are kn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from itertools import filterfalse
+from typing import NamedTuple, Protocol
 
+from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.unread import BodyOutline, UnreadBody
+from tessera.ir.ptx.unread import BodyOutline, Declaration, UnreadBody
 from tessera.ir.verify_ptx.declarations import call_faults, variable_fault
 from tessera.ir.verify_ptx.instruction import Ground, form_fault, instruction_fault
-from tessera.ir.verify_ptx.known_statements import KnownStatements
+from tessera.ir.verify_ptx.known_statements import KnownStatements, operands_of
 from tessera.ir.verify_ptx.names import (
     KIND_OF_TOKEN,
+    TOKEN,
     NameScope,
     kind_token,
     names_in,
@@ -30,8 +33,20 @@ from tessera.ir.verify_ptx.names import (
 
 MANY_TEXTS = 100_000
 
-GOOD_TEXTS: dict[Ground, tuple[set[str], KnownStatements]] = {}  # kept from module to module
-_GOOD_CALLS: set[tuple[str, tuple[object, ...] | None]] = set()  # this, too
+
+class _AddedNames(NamedTuple):
+    """What a good declaration adds to a scope."""
+
+    names: dict[str, int]
+    kinds: dict[str, str]
+    ranges: dict[str, tuple[int, int, str]]
+    numbered: tuple[str, ...]
+
+
+# Kept from module to module.
+GOOD_TEXTS: dict[Ground, tuple[set[str], KnownStatements]] = {}
+_GOOD_CALLS: set[tuple[str, tuple[object, ...] | None]] = set()
+_GOOD_DECLARATIONS: dict[Version, dict[Declaration, _AddedNames]] = {}
 _CALL = re.compile(
     r"(?:@\S+\s+)?call(?:\.uni)?\s+(?:\([^()]*\)\s*,\s*)?([\w$%]+)"
     r"\s*(?:,\s*\([^()]*\)\s*)?(?:,\s*[\w$%]+\s*)?"
@@ -42,6 +57,18 @@ def forget() -> None:
     """Forget what is known of statements: the rules or the table have changed."""
     GOOD_TEXTS.clear()
     _GOOD_CALLS.clear()
+    _GOOD_DECLARATIONS.clear()
+    operands_of.cache_clear()
+
+
+def good_texts(ground: Ground) -> tuple[set[str], KnownStatements]:
+    """The statements that are known to be good for a version and target."""
+    known = GOOD_TEXTS.get(ground)
+    if known is None:
+        known = GOOD_TEXTS[ground] = set(), KnownStatements(ground.version, ground.target)
+    if len(known[0]) > MANY_TEXTS:
+        known[0].clear()
+    return known
 
 
 class _Tokens(dict[str, str]):
@@ -69,12 +96,10 @@ class TrialVerifier(Protocol):
 
     module: ptx.Module
     ground: Ground
+    good_texts: tuple[set[str], KnownStatements]
     is_new: bool
     scopes: list[NameScope]
     functions: dict[str, ptx.Function]
-
-    def earlier_declaration(self, scope: NameScope, variable: ptx.Variable) -> int | None:
-        """The position of an earlier declaration of a name."""
 
     def declared_kind(self, name: str) -> str | None:
         """The word for a name in scope that something declares."""
@@ -84,33 +109,33 @@ def accepts(
     trial: TrialVerifier, unread: UnreadBody, outline: BodyOutline, scope: NameScope
 ) -> bool:
     """Whether a body or block has no faults; nothing is reported."""
-    for name in outline.labels:
-        if scope.declared(name) is not None:
-            return False
-        scope.labels[name] = 0
+    labels = outline.labels
+    if scope.ranges or not scope.names.keys().isdisjoint(labels):
+        return False
+    scope.labels.update(dict.fromkeys(labels, 0))
     trial.scopes.append(scope)
-    ground = trial.ground
-    for variable in (*outline.declarations, *outline.late):
-        place = trial.earlier_declaration(scope, variable)
-        if place is not None or variable_fault(variable, "body", ground.version) is not None:
-            return False
-        scope.add(variable, variable_kind(variable))
-    known = GOOD_TEXTS.get(ground)
-    if known is None:
-        known = GOOD_TEXTS[ground] = set(), KnownStatements(ground.version, ground.target)
-    good, table = known
-    if len(good) > MANY_TEXTS:
-        good.clear()
-    if new := [text for text in outline.statements if text not in good]:
-        renamed = unread.rename(new, _Tokens(trial.declared_kind))
-        if unknown := [text for text in renamed if text not in good]:
+    if not trial.functions.keys() >= outline.targets:
+        return False
+    if not _declares(scope, (*outline.declarations, *outline.late), trial.ground.version):
+        return False
+    good, table = trial.good_texts
+    if new := list(filterfalse(good.__contains__, outline.statements)):
+        if outline.rare:
+            if not all(_accepts_rare(trial, unread, text) for text in outline.rare - good):
+                return False
+            new = list(filterfalse(outline.rare.__contains__, new))
+        tokens = _Tokens(trial.declared_kind)
+        tokens.update(zip(scope.kinds, map(kind_token, scope.kinds.values()), strict=True))
+        renamed = unread.rename(new, tokens)
+        if unknown := list(filterfalse(good.__contains__, renamed)):
             good.update(table.known(unknown))
             for text in unknown:
-                if text not in good and not accepts_text(trial, unread.instruction(text)):
-                    return False
-                good.add(text)
+                if text not in good:
+                    if not accepts_text(trial, unread.instruction(text)):
+                        return False
+                    good.add(text)
         for text, canonical in zip(new, renamed, strict=True):
-            if "call" in text and not _accepts_call(trial, unread, text, canonical):
+            if text.startswith(("call", "@")) and not _accepts_call(trial, unread, text, canonical):
                 return False
     for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
@@ -119,8 +144,50 @@ def accepts(
     return True
 
 
+def _declares(scope: NameScope, declarations: Iterable[Declaration], version: Version) -> bool:
+    """Whether declarations have no faults; their names are in the scope then."""
+    good = _GOOD_DECLARATIONS.setdefault(version, {})
+    for declaration in declarations:
+        added = good.get(declaration)
+        if added is None:
+            if len(good) > MANY_TEXTS:
+                good.clear()
+            added = _added(declaration, version)
+            if added is None:
+                return False
+            good[declaration] = added
+        names, kinds, ranges, numbered = added
+        if names:
+            if not scope.names.keys().isdisjoint(names):
+                return False
+            if numbered and scope.ranges and any(map(scope.ranged, numbered)):
+                return False
+            scope.names.update(names)
+            scope.kinds.update(kinds)
+        if ranges:
+            if not scope.ranges.keys().isdisjoint(ranges):
+                return False
+            scope.ranges.update(ranges)
+    return True
+
+
+def _added(declaration: Declaration, version: Version) -> _AddedNames | None:
+    """What a declaration adds to a scope; None if it has a fault."""
+    alone = NameScope()
+    for variable in declaration.variables:
+        if variable_fault(variable, "body", version) is not None:
+            return None
+        if variable.count is None and alone.declared(variable.name) is not None:
+            return None
+        alone.add(variable, variable_kind(variable))
+    numbered = tuple([name for name in alone.names if name[-1].isdigit()])
+    return _AddedNames(alone.names, alone.kinds, alone.ranges, numbered)
+
+
 def _accepts_call(trial: TrialVerifier, unread: UnreadBody, text: str, canonical: str) -> bool:
     """Whether a call fits what it calls; other instructions do."""
+    if "call" not in text:
+        return True
     plain = _CALL.fullmatch(text)
     function = trial.functions.get(plain[1]) if plain else None
     key = (canonical, None if function is None else _signature(function)) if plain else None
@@ -129,12 +196,9 @@ def _accepts_call(trial: TrialVerifier, unread: UnreadBody, text: str, canonical
     instruction = unread.instruction(text)
     if instruction.opcode.name != "call":
         return True
-    kinds: dict[str, str] = {}
-    for name in (name for operand in instruction.operands for name in names_in(operand)):
-        kind = KIND_OF_TOKEN.get(name) or trial.declared_kind(name) or special_kind(name)
-        if kind is None:
-            return False
-        kinds[name] = kind
+    kinds = _kinds(trial, instruction)
+    if kinds is None:
+        return False
     if next(call_faults(trial.module, instruction, trial.functions, kinds), None) is not None:
         return False
     if key is not None:
@@ -142,6 +206,52 @@ def _accepts_call(trial: TrialVerifier, unread: UnreadBody, text: str, canonical
             _GOOD_CALLS.clear()
         _GOOD_CALLS.add(key)
     return True
+
+
+def _kinds(trial: TrialVerifier, instruction: ptx.Instruction) -> dict[str, str] | None:
+    """The words for the names in an instruction, if all are declared."""
+    kinds: dict[str, str] = {}
+    for name in _names(instruction):
+        kind = KIND_OF_TOKEN.get(name) or trial.declared_kind(name) or special_kind(name)
+        if kind is None:
+            return None
+        kinds[name] = kind
+    return kinds
+
+
+def _names(instruction: ptx.Instruction) -> list[str]:
+    names = [name for operand in instruction.operands for name in names_in(operand)]
+    return names if instruction.guard is None else [*names, instruction.guard.register]
+
+
+def _accepts_rare(trial: TrialVerifier, unread: UnreadBody, text: str) -> bool:
+    """Whether an instruction has no faults in which names of constants may stand."""
+    instruction = unread.instruction(text)
+    kinds = _kinds(trial, instruction)
+    if kinds is None or not _is_good(trial, instruction, kinds):
+        return False
+    if instruction.opcode.name == "call":
+        return next(call_faults(trial.module, instruction, trial.functions, kinds), None) is None
+    if all(name.startswith(TOKEN) for name in kinds):
+        trial.good_texts[0].add(text)
+    return True
+
+
+def accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
+    """Whether an instruction in which tokens stand for names has no faults."""
+    are_known = None not in map(_kind_of, _names(instruction))
+    return are_known and _is_good(trial, instruction, KIND_OF_TOKEN)
+
+
+def _is_good(trial: TrialVerifier, instruction: ptx.Instruction, kinds: Mapping[str, str]) -> bool:
+    guard = instruction.guard
+    if guard is not None and kinds[guard.register] not in ("pred", "%pred", "?"):
+        return False
+    words = tuple([operand_word(operand, kinds) for operand in instruction.operands])
+    return (
+        instruction_fault(trial.module, instruction, is_new=trial.is_new) is None
+        and form_fault(trial.module, instruction, words, trial.ground) is None
+    )
 
 
 def _signature(function: ptx.Function) -> tuple[object, ...]:
@@ -153,20 +263,4 @@ def _signature(function: ptx.Function) -> tuple[object, ...]:
             (v.space, v.type, v.vector, bool(v.dimensions), None in v.dimensions)
             for v in (*function.returns, *function.parameters)
         ],
-    )
-
-
-def accepts_text(trial: TrialVerifier, instruction: ptx.Instruction) -> bool:
-    """Whether an instruction in which tokens stand for names has no faults."""
-    names = [name for operand in instruction.operands for name in names_in(operand)]
-    if instruction.guard is not None:
-        names.append(instruction.guard.register)
-        if _kind_of(instruction.guard.register) not in ("pred", "%pred", "?"):
-            return False
-    if None in map(_kind_of, names):
-        return False
-    words = tuple([operand_word(operand, KIND_OF_TOKEN) for operand in instruction.operands])
-    return (
-        instruction_fault(trial.module, instruction, is_new=trial.is_new) is None
-        and form_fault(trial.module, instruction, words, trial.ground) is None
     )

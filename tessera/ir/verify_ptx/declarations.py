@@ -27,7 +27,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.locate import name_span, operand_span
 from tessera.ir.ptx.types import is_float, type_bits
-from tessera.ir.verify_ptx.instruction import close_matches
+from tessera.ir.verify_ptx.instruction import Ground, close_matches
 from tessera.ir.verify_ptx.names import operand_word
 
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
@@ -256,6 +256,13 @@ def directive_fault(directive: ptx.Directive, *, is_entry: bool) -> str | None:
         if number is None or number <= 0:
             return f"`.{name}` takes whole numbers above zero"
     return None
+
+
+@functools.lru_cache(maxsize=1_000)
+def is_good_directive(directive: ptx.Directive, ground: Ground, *, is_entry: bool) -> bool:
+    """Whether a module has what a directive needs, and the directive no fault."""
+    lacks = directive_lacks(directive, ground.version, ground.target)
+    return lacks is None and directive_fault(directive, is_entry=is_entry) is None
 
 
 def same_prototype(first: ptx.Function, second: ptx.Function) -> bool:

@@ -41,7 +41,7 @@ class KnownStatements:
     def __init__(self, version: Version, target: str) -> None:
         since = target_since(target)
         self.place = None if since is None or since > version else (version, target)
-        self.operands: dict[str, frozenset[str]] = {}
+        self.classes: dict[int, bool] = {}
 
     def known(self, texts: Sequence[str]) -> Iterator[str]:
         """Those of the statements that the table has."""
@@ -49,22 +49,23 @@ class KnownStatements:
             return
         for text in texts:
             opcode, operands = split_statement(text)
-            taken = self.operands.get(opcode)
-            if taken is None:
-                taken = self.operands[opcode] = self._taken(opcode)
-            if operands in taken:
-                yield text
+            for number, written in operands_of(opcode):
+                if operands in written and self._is_class(number):
+                    yield text
 
-    def _taken(self, opcode: str) -> frozenset[str]:
-        """The operands that an opcode takes here."""
-        classes, opcodes = read_table()
-        groups = (group.split(":", 1) for group in opcodes.get(opcode, "").split())
-        return frozenset(
-            operands
-            for number, written in groups
-            if self.place is not None and _is_in(classes[int(number)], *self.place)
-            for operands in written.split(";")
-        )
+    def _is_class(self, number: int) -> bool:
+        """Whether the statements of a class are taken here."""
+        taken = self.classes.get(number)
+        if taken is None and self.place is not None:
+            taken = self.classes[number] = _is_in(read_table()[0][number], *self.place)
+        return bool(taken)
+
+
+@functools.lru_cache(maxsize=10_000)
+def operands_of(opcode: str) -> list[tuple[int, frozenset[str]]]:
+    """The operands of an opcode, by class."""
+    groups = (group.split(":", 1) for group in read_table()[1].get(opcode, "").split())
+    return [(int(number), frozenset(written.split(";"))) for number, written in groups]
 
 
 @functools.cache

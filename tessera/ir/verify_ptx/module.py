@@ -26,13 +26,14 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import WARP_SIZE_NAME
 from tessera.ir.ptx.locate import name_span, operand_span
 from tessera.ir.ptx.unread import BodyOutline, UnreadBody
-from tessera.ir.verify_ptx.accept_outline import accepts
+from tessera.ir.verify_ptx.accept_outline import accepts, good_texts
 from tessera.ir.verify_ptx.declarations import (
     FUNCTION_DIRECTIVES,
     call_faults,
     directive_fault,
     directive_lacks,
     header_fault,
+    is_good_directive,
     same_prototype,
     variable_fault,
 )
@@ -48,7 +49,6 @@ from tessera.ir.verify_ptx.names import (
 )
 
 MAX_ERRORS = 100
-_DIGITS = "0123456789"
 
 
 def verify_module(module: ptx.Module) -> list[Diagnostic]:
@@ -77,6 +77,7 @@ class _Verifier:
         self.good_opcodes: dict[tuple[str, ...], set[int]] = {}
         target = module.target[0] if module.target else ""
         self.ground = Ground(module.version, target, self.is_new)
+        self.good_texts = good_texts(self.ground)
         self.functions: dict[str, ptx.Function] = {}
         self.variables: dict[str, ptx.Variable] = {}
 
@@ -218,11 +219,12 @@ class _Verifier:
                 headline = f"directive is not known: `.{directive.name}`"
                 self.report("TSR1025", headline, span, hint=hint)
                 continue
+            if is_good_directive(directive, self.ground, is_entry=function.is_entry):
+                continue
             span = name_span(self.module, function.at, f".{directive.name}")
             lacks = directive_lacks(directive, self.module.version, self.ground.target)
             if lacks is not None and not self.is_new:
-                headline = f"`.{directive.name}` needs {lacks} or later"
-                self.add(error("TSR1029", headline, span))
+                self.add(error("TSR1029", f"`.{directive.name}` needs {lacks} or later", span))
             fault = directive_fault(directive, is_entry=function.is_entry)
             if fault is not None:
                 self.add(error("TSR1013", fault, span))
@@ -381,7 +383,7 @@ class _Verifier:
         )
 
     def in_range(self, name: str) -> bool:
-        prefix = name.rstrip(_DIGITS)
+        prefix = name.rstrip("0123456789")
         return prefix != name and any(prefix in scope.ranges for scope in self.scopes)
 
     def duplicate(self, what: str, name: str, at: int, earlier: int) -> None:

@@ -163,6 +163,8 @@ class NameScope:
 
     def ranged(self, name: str) -> tuple[int, int, str] | None:
         """The count, the position and the kind of the range that a name belongs to."""
+        if name[-1] not in _DIGITS:
+            return None
         for end in range(len(name.rstrip(_DIGITS)), len(name)):  # `%r1<20>` declares `%r10` too
             span = self.ranges.get(name[:end])
             if span is not None and len(name) - end <= 10 and int(name[end:]) < span[0]:

@@ -37,7 +37,8 @@ def _has_order(outline: BodyOutline) -> bool:
     inside = [variable for block in blocks for variable in _declared(block)]
     if any(variable.space in ("local", "shared") for variable in inside):
         return False
-    if outline.late and not _register_types(inside) <= _register_types(outline.declarations):
+    leading = (variable for leader in outline.declarations for variable in leader.variables)
+    if outline.late and not _register_types(inside) <= _register_types(leading):
         return False
     return not (any(map(_calls, blocks)) and any("call" in text for text in outline.statements))
 
@@ -53,7 +54,8 @@ def _counted(outline: BodyOutline) -> Iterator[tuple[str, int]]:
 
 
 def _declared(outline: BodyOutline) -> Iterator[ptx.Variable]:
-    yield from (*outline.declarations, *outline.late)
+    for declaration in (*outline.declarations, *outline.late):
+        yield from declaration.variables
     for block, times in outline.blocks:
         for _ in range(times):
             yield from _declared(block)
