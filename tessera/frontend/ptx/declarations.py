@@ -68,11 +68,12 @@ _PARAMETER = (
 )
 PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
 
-# What may stand behind the parameters of a function: directives with integers or strings.
+# What may stand behind the parameters of a prototype, and of a function, besides pragmas.
+FLAGS = rf"\.(?:noreturn|abi_preserve(?:_control)?(?![\w$:]){BLANK}{INTEGER})(?![\w$:])"
 DIRECTIVES = (
-    r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank"
-    rf"|abi_preserve|abi_preserve_control)(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
-    r"|\.(?:noreturn|explicitcluster|blocksareclusters)(?![\w$:])"
+    r"\.(?:maxnreg|maxntid|reqntid|minnctapersm|maxnctapersm|reqnctapercluster|maxclusterrank)"
+    rf"(?![\w$:]){BLANK}{INTEGER}(?:{BLANK},{BLANK}{INTEGER})*+"
+    rf"|\.(?:explicitcluster|blocksareclusters)(?![\w$:])|{FLAGS}"
 )
 PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 _DIRECTIVE = re.compile(rf"{DIRECTIVES}|({PRAGMA})")

@@ -21,7 +21,7 @@ from typing import Any
 from tessera.frontend.ptx.constants import integer_constant, number_constant
 from tessera.frontend.ptx.declarations import (
     DECLARATION,
-    DIRECTIVES,
+    FLAGS,
     PARAMETER_LIST,
     PRAGMA,
     declare,
@@ -84,7 +84,7 @@ RUN = rf"(?:{ONE_STATEMENT}){{1,{RUN_LENGTH}}}+"
 _EMPTY_OR_LIST = rf"(?:{BLANK}(?:{PARAMETER_LIST}|\({BLANK}\)))?"
 PROTOTYPE = (
     rf"\.callprototype(?![\w$:]){_EMPTY_OR_LIST}{BLANK}{SINK}{_EMPTY_OR_LIST}"
-    rf"(?:{BLANK}(?:{DIRECTIVES}))*+"
+    rf"(?:{BLANK}{FLAGS})*+"
 )
 TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
 _AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{PROTOTYPE}|{TARGETS})"
