@@ -111,6 +111,12 @@ def parse_instruction(text: str) -> ptx.Instruction | None:
     return statement if isinstance(statement, ptx.Instruction) else None
 
 
+def forget() -> None:
+    """Forget what other modules have left here."""
+    parse_instruction.cache_clear()
+    _variables.cache_clear()
+
+
 def _parse_part(rule: str, source: Source, splitter: RunSplitter, start: int, end: int) -> object:
     """What the builder makes of the text between two offsets, or None if it has a fault."""
     builder = ModuleBuilder(source, splitter)

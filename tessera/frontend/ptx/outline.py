@@ -19,6 +19,7 @@ from itertools import compress, repeat
 from operator import not_
 
 from tessera.frontend.ptx import registers, values
+from tessera.frontend.ptx.constants import number_constant
 from tessera.frontend.ptx.declarations import PRAGMA
 from tessera.frontend.ptx.registers import SHORT, Declared, Registers, leading, read_declaration
 from tessera.frontend.ptx.statement_runs import LOCATION, PROTOTYPE, STATEMENT, TARGETS
@@ -37,6 +38,9 @@ from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token
 
 MAX_OUTLINED = 20
 """Bodies nested deeper than this have no outline."""
+
+MAX_RARE = 100
+"""The most statements that only the grammar reads: with more, it reads the body at once."""
 
 MAX_LATE = 100
 """The most declarations behind instructions: each is looked for in the text."""
@@ -88,7 +92,11 @@ def forget() -> None:
     _WELL_FORMED.clear()
     values.forget()
     registers.forget()
+    number_constant.cache_clear()
     _outline_short_block.cache_clear()
+    from tessera.frontend.ptx import grammar
+
+    grammar.forget()
 
 
 # --- the whole text ------------------------------------------------------------------------
@@ -250,7 +258,7 @@ class _Others:
         statements = dict(zip(texts, values.without_values(texts), strict=True))
         for text, statement in statements.items():
             if statement != _MARK and not _is_well_formed(statement):
-                if not _is_rare(text):
+                if len(self.rare) == MAX_RARE or not _is_rare(text):
                     return None
                 self.rare.add(text)
                 statements[text] = text
