@@ -21,6 +21,7 @@ from tessera.passes.byte_sets import intervals
 from tessera.passes.dependences.access_regions import AccessRegions
 from tests.helpers.access_oracle import compare
 from tests.helpers.served import Ask, inputs_of, model_of
+from tests.helpers.share import share
 from tests.helpers.traces import trace
 from tests.helpers.word_traces import swap_trace, word_trace
 
@@ -228,6 +229,12 @@ def test_what_is_put_anew_is_not_carried() -> None:
     rows = analysed(swap_trace("temp"))
     assert rows[0] == {"pinned": "", "a": "must"}
     check(swap_trace("temp"), 4)
+
+
+def test_some_programs() -> None:
+    """How much is pinned, and how much of each buffer may be touched, is recorded."""
+    for seed in share(range(130)):
+        check(word_trace(seed), 2)
 
 
 @given(st.integers(0, 1 << 32))

@@ -3,7 +3,8 @@
 In: programs of integer instructions on loaded numbers, with comparisons whose sides are assumed, as
 the analysis runs them (`footprint.steps`). A second interpreter, on plain numbers, runs them with
 numbers near the ends of their types. Each number lies in the interval of its value and is the sum
-that its form says; where a predicate holds, so does what it tells of symbols.
+that its form says; where a predicate holds, so does what it tells of symbols. How many bits of values are open, and how
+many values tell nothing, is recorded (`conftest.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tessera.passes.lane_values.named_values import loaded_number
 from tessera.passes.lane_values.narrowing import narrowed
 from tessera.passes.lane_values.symbols import Assumptions, SumBound, total
 from tessera.passes.lane_values.symbols import number as whole
+from tests.helpers.access_oracle import LOOSE
 
 THREADS = 2
 RUNS = 40  # of a program, with other numbers
@@ -224,6 +226,8 @@ class Program:
 
     def add(self, value: Lanes, bits: int, line: str) -> None:
         self.values.append((value, bits))
+        open_bits = [int(n).bit_length() for n in lanes.spans(narrowed(value, bits)).flat]
+        LOOSE[:2] += [sum(open_bits), value.facts is None]
         self.lines.append(f"{len(self.values) - 1}: {line} -> {value}")
         self.check(len(self.values) - 1)
 
