@@ -15,6 +15,7 @@ from tessera.passes.kernel_facts.base_words import base_words, stored_words
 from tessera.passes.kernel_facts.call_graph import _loads_pointers
 from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden_addresses
 from tessera.passes.kernel_facts.inline_calls import inline_calls
+from tessera.passes.kernel_facts.kernel_code import prepare_kernel
 from tessera.passes.kernel_facts.kernel_needs import kernel_needs
 from tessera.passes.kernel_facts.shared_use import is_copy_wait, shared_steps, shared_use
 
@@ -22,6 +23,7 @@ KERNEL = """.version 8.6
 .target sm_90a
 .address_size 64
 .global .align 16 .b8 held[64];
+.extern .func takes(.param .b64 a);
 .visible .entry k(.param .u64 y, .param .u64 x, .param .u32 n)
 {{
     .reg .pred %p<4>;
@@ -75,11 +77,29 @@ def test_words_that_reach_addresses(body: str, is_base: bool) -> None:
         ("ld.param.u32 %r1, [x+4]; st.global.u32 [%rd1], %r1;", {("x", 4)}),
         ("st.global.u32 [%rd1], %r9;", set()),
         ("ld.param.u64 %rd2, [x]; cvt.u32.u64 %r1, %rd2; st.u32 [%rd1], %r1;", {("x", 0)}),
+        (
+            "ld.param.u64 %rd2, [x]; { .param .b64 a; st.param.b64 [a], %rd2; call takes, (a); }",
+            {("x", 0)},
+        ),
     ],
 )
 def test_words_that_are_stored(body: str, stored: set[tuple[str, int]]) -> None:
     module, function, _ = of(body)
     assert {word for _, words in stored_words(module, function) for word in words} == stored
+
+
+@pytest.mark.parametrize(
+    ("body", "valued"),
+    [
+        ("mul.wide.u32 %rd3, %r9, 4; add.s64 %rd4, %rd2, %rd3; ld.global.u32 %r1, [%rd4];", set()),
+        ("mad.wide.u32 %rd4, %r9, 4, %rd2; ld.global.u32 %r1, [%rd4];", set()),
+        ("add.s64 %rd4, %rd2, %rd1; ld.global.u32 %r1, [%rd4];", {"x", "y"}),
+        ("sub.s64 %rd4, %rd1, %rd2; st.global.u64 [%rd1], %rd4;", {"x", "y"}),
+    ],
+)
+def test_parameters_that_are_more_than_bases(body: str, valued: set[str]) -> None:
+    module, function, _ = of(f"ld.param.u64 %rd2, [x]; {body}")
+    assert prepare_kernel(module, function).valued_parameters - {"n"} == valued
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def is_told(body: str) -> bool:
     [
         f"{STORE} {LOAD}",
         f"{STORE} {AGAIN}",
+        f"{STORE} mov.b64 %rd6, %rd4; {LOAD.replace('%rd4', '%rd6')}",
         f"@%p1 {STORE} @%p1 {LOAD}",
         f"{STORE} @%p1 {LOAD}",
         f"{STORE} @%p2 bra over; over: {LOAD}",

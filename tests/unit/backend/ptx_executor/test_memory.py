@@ -68,6 +68,13 @@ def test_fault_below_shared_memory_names_its_thread():
     with pytest.raises(TesseraError, match="TSR50") as caught:
         run(f".shared .b8 own[64]; {body} st.shared.u32 [%r5], %r1;", count=8)
     assert "thread (4, 0, 0)" in caught.value.diagnostics[0].notes[0]
+    assert caught.value.diagnostics[0].hint is None  # no size of a launch would help
+
+
+def test_an_access_that_ends_behind_its_buffer():
+    with pytest.raises(TesseraError, match="TSR5002") as caught:
+        run("st.global.u64 [%rd1+8], %rd1;", block=1, count=3)
+    assert "8 bytes into it" in str(caught.value.diagnostics[0])
 
 
 def test_fault_at_the_top_of_the_address_space_names_its_thread():
