@@ -77,6 +77,32 @@ def test_an_access_that_ends_behind_its_buffer():
     assert "8 bytes into it" in str(caught.value.diagnostics[0])
 
 
+def test_rows_below_all_buffers_are_a_fault():
+    body = "mad.lo.u32 %r5, %r2, 8, %r1; mul.wide.u32 %rd5, %r5, 4; add.u64 %rd5, %rd5, 4096;"
+    with pytest.raises(TesseraError, match="TSR5002"):
+        run(f"{body} st.global.u32 [%rd5], %r1;", grid=3, block=8)
+
+
+def test_some_threads_load_from_two_spaces():
+    body = """
+        .shared .align 4 .b32 kept;
+        st.shared.u32 [kept], 7;
+        bar.sync 0;
+        mov.u64 %rd5, kept;
+        cvta.shared.u64 %rd5, %rd5;
+        setp.lt.u32 %p1, %r1, 3;
+        selp.b64 %rd5, %rd5, %rd1, %p1;
+        setp.lt.u32 %p2, %r1, 5;
+        mov.u32 %r5, 9;
+        @%p2 ld.u32 %r5, [%rd5];
+        mul.wide.u32 %rd6, %r1, 4;
+        add.u64 %rd6, %rd1, %rd6;
+        st.global.u32 [%rd6+32], %r5;
+    """
+    out, _ = run(body, block=8, count=16)
+    assert out[8:].tolist() == [7, 7, 7, 0, 0, 9, 9, 9]
+
+
 def test_fault_at_the_top_of_the_address_space_names_its_thread():
     body = "setp.eq.u32 %p1, %r1, 4; mov.u64 %rd5, %rd1; @%p1 mov.u64 %rd5, 0xff00000000000010;"
     with pytest.raises(TesseraError, match="TSR5002") as caught:
