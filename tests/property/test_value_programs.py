@@ -3,8 +3,8 @@
 In: programs of integer instructions on loaded numbers, with comparisons whose sides are assumed, as
 the analysis runs them (`footprint.steps`). A second interpreter, on plain numbers, runs them with
 numbers near the ends of their types. Each number lies in the interval of its value and is the sum
-that its form says; where a predicate holds, so does what it tells of symbols. How many bits of values are open, and how
-many values tell nothing, is recorded (`conftest.py`).
+that its form says; where a predicate holds, so does what it tells of symbols. How many bits of
+values are open, and how many values tell nothing, is recorded (`conftest.py`).
 """
 
 from __future__ import annotations
