@@ -38,6 +38,7 @@ _ADDED_PARTS = {
 }
 _FIVE = frozenset({"tile::gather4", "tile::scatter4"})  # a column and four rows
 _DIMENSIONS = {f"{count}d": count for count in range(1, 6)}
+_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})  # vectors of these take integers too
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -267,7 +268,10 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
         return len(elements) == count and all(
-            e == "_" or value_fits(e, wanted, wider=False, takes_special=False) for e in elements
+            e == "_"
+            or value_fits(e, wanted, wider=False, takes_special=False)
+            or (e == "#i" and wanted in _HALVES)
+            for e in elements
         )
     return operand == "?" or operand.startswith(f"v{count}.")
 

@@ -104,21 +104,27 @@ multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f32] [v2/
 multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f32] v2/v4/v8 f16/bf16
             | !v*T A
 multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] [v2/v4]
-            e4m3x4/e5m2x4 | !v*T A
+            e4m3x4/e5m2x4 | !v*b32 A
 multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] v2/v4/v8
-            e4m3x2/e5m2x2 | !v*T A
-multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] v4/v8 @fp8 | !v*T A
+            e4m3x2/e5m2x2 | !v*b16 A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] add [acc::f16] v4/v8 @fp8 | !v*b8 A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max [v2/v4] f16x2/bf16x2 | !v*T A
 multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max [v2/v4]
-            f16x2/bf16x2/e4m3x4/e5m2x4 | !v*T A
+            e4m3x4/e5m2x4 | !v*b32 A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v2/v4/v8 f16/bf16
+            | !v*T A
 multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v2/v4/v8
-            f16/bf16/e4m3x2/e5m2x2 | !v*T A
-multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v4/v8 @fp8 | !v*T A
+            e4m3x2/e5m2x2 | !v*b16 A
+multimem.ld_reduce | {weak; relaxed/acquire @scope} [global] min/max v4/v8 @fp8 | !v*b8 A
 multimem.st | {weak; relaxed/release @scope} [global] [@sum] b32/b64/u32/u64/s32/s64/f64 | A T
-multimem.st | {weak; relaxed/release @scope} [global] [v2/v4] [@sum]
-            f32/f16x2/bf16x2/e4m3x4/e5m2x4 | A v*T
-multimem.st | {weak; relaxed/release @scope} [global] v2/v4/v8 [@sum] f16/bf16/e4m3x2/e5m2x2
+multimem.st | {weak; relaxed/release @scope} [global] [v2/v4] [@sum] f32/f16x2/bf16x2
             | A v*T
-multimem.st | {weak; relaxed/release @scope} [global] v4/v8 [@sum] @fp8 | A v*T
+multimem.st | {weak; relaxed/release @scope} [global] [v2/v4] [@sum] e4m3x4/e5m2x4
+            | A v*b32
+multimem.st | {weak; relaxed/release @scope} [global] v2/v4/v8 [@sum] f16/bf16 | A v*T
+multimem.st | {weak; relaxed/release @scope} [global] v2/v4/v8 [@sum] e4m3x2/e5m2x2
+            | A v*b16
+multimem.st | {weak; relaxed/release @scope} [global] v4/v8 [@sum] @fp8 | A v*b8
 multimem.red | {relaxed/release @scope} [global] and/or/xor b32/b64 [@sum] | A T
 multimem.red | {relaxed/release @scope} [global] add u32/s32/u64/f64 [@sum] | A T
 multimem.red | {relaxed/release @scope} [global] min/max u32/s32/u64/s64 [@sum] | A T
