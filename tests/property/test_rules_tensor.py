@@ -62,6 +62,16 @@ def test_any_place(w: int, h: int, pad: int, dx: int, dy: int, gx: int, gy: int)
     check("tensor", copy_run(w, h, pitch, dx, dy, (gx, gy)))
 
 
+def test_a_store_may_write_the_rest_of_a_piece_of_16_bytes() -> None:
+    """As an H200 does behind the end of a row; a load takes the elements alone."""
+    program, (step,) = analyse("tensor", copy_run(50, 3, 224, 0, 0, (2, 1), start=64))
+    written = [(64 + 224 * y, 64 + 224 * y + 208) for y in range(3)]
+    assert touched(program, step, "out", AccessKind.WRITE) == written
+    assert touched(program, step, "in", AccessKind.READ) == rows(50, 3, 224, 64)
+    program, (step,) = analyse("tensor", copy_run(52, 3, 224, 0, 0, (2, 1), start=64))
+    assert touched(program, step, "out", AccessKind.WRITE) == rows(52, 3, 224, 64)
+
+
 def test_data_dependent_coordinates_may_be_all_of_the_tensor() -> None:
     buffers = {
         "out": np.zeros(32 * 40, F32),

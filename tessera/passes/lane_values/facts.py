@@ -22,6 +22,7 @@ from tessera.passes.lane_values.symbols import (
     PredicateFacts,
     SumBound,
     SymbolForm,
+    all_of,
     joined,
     only_where,
     total,
@@ -122,14 +123,14 @@ def combined_facts(name: str, values: Sequence[Lanes]) -> PredicateFacts | None:
     for side in (True, False):
         if side == (name == "and"):
             # Both are so.
-            sides.append((*_of(a, side), *_of(b, side)))
+            sides.append(all_of((*_of(a, side), *_of(b, side))))
             continue
         # One of them is so: that of which it is open, where the other one surely is not.
         alone = (
             *only_where(_of(a, side), _surely(b, not side)),
             *only_where(_of(b, side), _surely(a, not side)),
         )
-        sides.append((*alone, *joined(_of(a, side), _of(b, side))))
+        sides.append(all_of((*alone, *joined(_of(a, side), _of(b, side)))))
     return PredicateFacts(*sides) if any(sides) else None
 
 
@@ -148,9 +149,9 @@ def selected_facts(values: Sequence[Lanes]) -> PredicateFacts | None:
     first, second, condition = values
     true: Bounds
     if second.span is None and not second.slopes and not second.start.any():
-        true = (*_of(condition, True), *_of(first, True))
+        true = all_of((*_of(condition, True), *_of(first, True)))
     elif first.span is None and not first.slopes and not first.start.any():
-        true = (*_of(condition, False), *_of(second, True))
+        true = all_of((*_of(condition, False), *_of(second, True)))
     else:
         return None
     return PredicateFacts(true) if true else None

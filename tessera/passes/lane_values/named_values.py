@@ -28,6 +28,7 @@ from tessera.passes.lane_values.symbols import (
     PredicateFacts,
     SumBound,
     SymbolForm,
+    all_of,
     granularity,
     joined,
     number,
@@ -214,7 +215,7 @@ def _both_signs(
     result.signs = BySign(key, negative, other)
     told = (_told(key[0], negative), _told(key[1], other))
     sides = [
-        (*_of_case(first), *_of_case(second), *joined(first, second))
+        all_of((*_of_case(first), *_of_case(second), *joined(first, second)))
         for first, second in zip(*told, strict=True)
     ]
     result.facts = PredicateFacts(*sides) if any(sides) else None

@@ -27,6 +27,7 @@ from tessera.ir.arrays import Flags, Signed, Words
 
 MOST = 1 << 62
 _MOST_TERMS = 4
+_MOST_FACTS = 32
 _TOP = (1 << 63) - 1
 _BOTTOM = -(1 << 63)
 _EVERYWHERE: Flags = np.ones((1, 1), dtype=np.bool_)
@@ -330,4 +331,16 @@ def merged_facts(
 ) -> PredicateFacts:
     """The facts of `new` in the threads of a mask, of `old` in the others."""
     pairs = zip(new or PredicateFacts(), old or PredicateFacts(), strict=True)
-    return PredicateFacts(*((*only_where(a, mask), *only_where(b, ~mask)) for a, b in pairs))
+    return PredicateFacts(
+        *(all_of((*only_where(a, mask), *only_where(b, ~mask))) for a, b in pairs)
+    )
+
+
+def all_of(bounds: Iterable[SumBound]) -> Bounds:
+    """The same bounds, one of each sum: a loop that merges again and again has no more of them."""
+    by_sum: dict[Terms, SumBound] = {}
+    for bound in bounds:
+        known = by_sum.get(bound.terms, bound)
+        low, high = np.maximum(known.low, bound.low), np.minimum(known.high, bound.high)
+        by_sum[bound.terms] = SumBound(bound.terms, low, high)
+    return tuple(by_sum.values())[:_MOST_FACTS]
