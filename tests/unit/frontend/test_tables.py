@@ -64,7 +64,7 @@ def test_the_fastest_kernel_counts_and_other_versions_do_not() -> None:
     assert rows.ns == pytest.approx((2000.0, 4000.0))
     (fewer,) = gemms(version=["1.0", "1.0", "2.0"])
     assert len(fewer.ns) == 1
-    assert gemms(gemm_dtype=["int4_wo"] * 3) == ()
+    assert gemms(gemm_dtype=["w4afp8"] * 3) == ()
 
 
 @pytest.mark.parametrize(
