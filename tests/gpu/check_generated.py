@@ -117,7 +117,7 @@ def prepare(options: argparse.Namespace) -> None:
     every: list[Row] = [
         {"name": f"{kind} {seed}", "kind": kind, "seed": seed}
         for kind, count in COUNTS.items()
-        for seed in range(count)
+        for seed in range(options.first_seed, options.first_seed + count)
     ]
     for row in read_rows(options.launches) if options.launches else ():
         text = (options.launches / row["ptx"]).read_text()
@@ -354,6 +354,7 @@ def main() -> None:
     parser.add_argument("works", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--launches", type=Path)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=80)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--worker", type=int)
