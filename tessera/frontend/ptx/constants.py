@@ -9,8 +9,10 @@ import functools
 import re
 import struct
 
-from tessera.frontend.ptx.terminals import BLANKS, FLOAT
+from tessera.frontend.ptx.terminals import BLANKS, FLOAT, STRING
 from tessera.ir.ptx import syntax as ptx
+
+_STRING = re.compile(STRING)
 
 
 def integer_constant(text: str) -> ptx.Integer:
@@ -29,6 +31,11 @@ def integer_constant(text: str) -> ptx.Integer:
     else:  # more digits than 64 bits can hold, and int() refuses very long ones
         value = 1 << 64
     return ptx.Integer(text, sign * value)
+
+
+def strings_in(text: str) -> tuple[str, ...]:
+    """What stands between the quotation marks of a text without comments."""
+    return tuple([string[1:-1] for string in _STRING.findall(text)])
 
 
 def fits(constant: ptx.Integer) -> bool:

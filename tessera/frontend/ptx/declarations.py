@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 
-from tessera.frontend.ptx.constants import Numbers, integer_constant
+from tessera.frontend.ptx.constants import Numbers, integer_constant, strings_in
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
@@ -77,7 +77,7 @@ DIRECTIVES = (
 )
 PRAGMA = rf"{TERMINALS['PRAGMA']}{BLANK}{STRING}(?:{BLANK},{BLANK}{STRING})*+"
 _DIRECTIVE = re.compile(rf"{DIRECTIVES}|({PRAGMA})")
-_WORD, _INTEGER, _STRING = re.compile(r"\w++"), re.compile(INTEGER), re.compile(STRING)
+_WORD, _INTEGER = re.compile(r"\w++"), re.compile(INTEGER)
 
 _PARTS = re.compile(
     rf"\.(reg|param|local|shared){BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?"
@@ -157,8 +157,7 @@ def read_directives(text: str) -> tuple[ptx.Directive, ...]:
     directives: list[ptx.Directive] = []
     for match in _DIRECTIVE.finditer(text):
         if match[1] is not None:
-            strings = tuple([string[1:-1] for string in _STRING.findall(match[1])])
-            directives.append(ptx.Directive("pragma", strings))
+            directives.append(ptx.Directive("pragma", strings_in(match[1])))
             continue
         name = _WORD.match(match[0], 1)
         assert name is not None

@@ -19,6 +19,7 @@ from lark.utils import TextSlice
 from tessera.diagnostics import Source, TesseraError, in_text_order
 from tessera.frontend.ptx.build_ptx import BracedBody, ModuleBuilder
 from tessera.frontend.ptx.declarations import PARAMETER_LIST
+from tessera.frontend.ptx.registers import SHORT
 from tessera.frontend.ptx.statement_runs import RUN, RunSplitter
 from tessera.frontend.ptx.terminals import NUMBER_LIST, TERMINALS
 from tessera.frontend.text.grammar import grammar_text
@@ -27,8 +28,6 @@ from tessera.ir.ptx import syntax as ptx
 
 FAST_TERMINALS = {"RUN": RUN, "PARAMETER_LIST": PARAMETER_LIST, "NUMBER_LIST": NUMBER_LIST}
 NEVER = r"(?!)x"
-SHORT = 2_000
-"""Declarations with no more characters are remembered."""
 
 _FUNCTION = re.compile(rf"{TERMINALS['ENTRY']}|{TERMINALS['FUNC']}")
 _ONE_AT_A_TIME = threading.Lock()

@@ -50,8 +50,7 @@ def leading(text: str) -> tuple[list[Declared], int]:
     declarations: list[Declared] = []
     position = 0
     while (end := text.find(";", position)) >= 0:
-        is_short = end - position <= SHORT
-        declared = (_read if is_short else _read.__wrapped__)(text[position:end])
+        declared = read_declaration(text[position:end])
         if declared is None:
             break
         declarations.append(declared)

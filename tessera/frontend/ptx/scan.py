@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.diagnostics import Source
 from tessera.frontend.ptx.body import BodyReader, without_comments
-from tessera.frontend.ptx.constants import Numbers, integer_constant
+from tessera.frontend.ptx.constants import Numbers, integer_constant, strings_in
 from tessera.frontend.ptx.declarations import (
     DIRECTIVES,
     MODULE_VARIABLE,
@@ -53,7 +53,6 @@ _FILE = re.compile(
 )
 _SECTION = re.compile(TERMINALS["SECTION"])
 _NAME = re.compile(NAME)
-_STRING = re.compile(STRING)
 _ALIAS = re.compile(rf"{TERMINALS['ALIAS']}{BLANK}({NAME}){BLANK},{BLANK}({NAME}){BLANK};")
 _PRAGMA = re.compile(rf"({PRAGMA}){BLANK};")
 _FUNCTION = re.compile(
@@ -153,8 +152,7 @@ class _Scanner:
             self.taken.append(ptx.Alias(alias[1], alias[2], at))
             return alias.end()
         if (pragma := _PRAGMA.match(text, at)) is not None:
-            strings = tuple([string[1:-1] for string in _STRING.findall(pragma[1])])
-            self.taken.append(ptx.Pragma(strings, at))
+            self.taken.append(ptx.Pragma(strings_in(pragma[1]), at))
             return pragma.end()
         return None
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tessera.frontend.ptx.constants import integer_constant, number_constant
+from tessera.frontend.ptx.constants import integer_constant, number_constant, strings_in
 from tessera.frontend.ptx.declarations import (
     DECLARATION,
     FLAGS,
@@ -37,7 +37,6 @@ from tessera.frontend.ptx.terminals import (
     NAME,
     NUMBER,
     SINK,
-    STRING,
     TERMINALS,
     listed,
 )
@@ -90,7 +89,6 @@ TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
 _AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{PROTOTYPE}|{TARGETS})"
 STATEMENT = re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
 """One statement with its parts, or a brace (the last group)."""
-_STRING = re.compile(STRING)
 _OPERAND = re.compile(OPERAND)
 _ATOM = re.compile(ATOM)
 _NAME = re.compile(NAME)
@@ -187,8 +185,7 @@ class RunSplitter:
             elif location is not None:
                 append(locations[location](base + match.start(5)))
             elif pragma is not None:
-                strings = tuple(string[1:-1] for string in _STRING.findall(pragma))
-                append(ptx.Pragma(strings, base + match.start(7)))
+                append(ptx.Pragma(strings_in(pragma), base + match.start(7)))
             elif aims is not None:
                 append(_aims(aims, base + match.start(8)))
             elif brace == "{":
