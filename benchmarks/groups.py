@@ -168,8 +168,8 @@ GAIN = (
 )
 SERVING = (
     Run("serving.switching_stall"),
-    Run("serving.prefixes"),
-    Run("serving.pace"),
+    Run("serving.simulated_steps pace"),
+    Run("serving.simulated_steps prefixes"),
     Run("serving.host_gaps"),
     Run("serving.architectures", (Need.TORCH,)),
     Run("serving.simulated_cpu"),

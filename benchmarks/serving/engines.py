@@ -6,7 +6,6 @@ With `tiny` all of it is a small model on the CPU backend.
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
 import subprocess
@@ -18,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from benchmarks.serving import watch as serving_watch
 
 LARGE = {"vocabulary": 128256, "hidden": 4096, "heads": 32, "kv_heads": 8, "inner": 14336}
 TINY = {"vocabulary": 64, "hidden": 16, "heads": 2, "kv_heads": 1, "inner": 32}
@@ -95,7 +92,6 @@ def speed_with(setting: Setting, batches: int, look_ahead: bool = True) -> dict[
     with tessera.Engine(path, **options) as engine:
         started = time.monotonic()
         engine.generate([[1, 2, 3]] * batches, max_tokens=4)
-        watched = serving_watch.Watched(engine)
         count = setting.rows * batches
         times: list[int] = []
         answers = [
@@ -123,10 +119,6 @@ def speed_with(setting: Setting, batches: int, look_ahead: bool = True) -> dict[
         "step_us": round(step_ns / 1e3, 1),
         "step_us_median": round(statistics.median(gaps) / batches / 1e3, 1),
         "bare_us": round(bare_ns / 1e3, 1),
-        "longest: step, us": sorted(
-            ([number, gap // 1000] for number, gap in enumerate(gaps)), key=lambda own: -own[1]
-        )[:12],
-        "watched": watched.summary(),
     }
 
 
@@ -185,17 +177,11 @@ def simulated(setting: Setting) -> dict[str, Any]:
     most = simulate_text(path, flood, how).rates()["requests_per_s"]
     with tessera.Engine(path, **options) as engine:
         engine.generate([[1, 2, 3]], max_tokens=4)
-        watched = serving_watch.Watched(engine)
         for share in (0.5, 0.8):
             count = int(min(setting.requests, max(most * share * setting.load_s, 40)))
             arrivals = f"poisson:{most * share:.6g}/s:{count}"
             arriving = ArrivingText(arrivals=arrivals, tokens=sizes)
-            watched.clear()
             reports = simulate_text(path, arriving, how), bench_text(engine, "bench", arriving)
-            (setting.out / f"simulated.steps.{share}.json").write_text(
-                json.dumps(watched.series(simulated=reports[0], measured=reports[1])),
-                encoding="utf-8",
-            )
             rows = [figures(report) for report in reports]
             off = {key: round(rows[0][key] / rows[1][key] - 1, 4) for key in rows[0]}
             row[f"load {share}"] = {
@@ -203,10 +189,8 @@ def simulated(setting: Setting) -> dict[str, Any]:
                 "simulated": rows[0],
                 "measured": rows[1],
                 "off": off,
-                "watched": watched.summary(),
+                "drifts": len(engine.counts.drifts),
             }
-            row[f"load {share}"]["drifts"] = len(engine.counts.drifts)
-            print(json.dumps({"so far": {f"load {share}": row[f"load {share}"]}}), flush=True)
     return {"tokens": sizes, "requests_per_s_at_most": most, **row}
 
 

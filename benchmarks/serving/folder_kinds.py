@@ -12,12 +12,8 @@ bf16 with the logits of the library (`behind_best`), too. `--tiny`: smaller, on 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -153,15 +149,11 @@ def served(given: argparse.Namespace, name: str) -> Row:
     options = [str(folder), *options_of(given, name)]
     answers: dict[str, list[list[int]]] = {}
     for which in ("from nothing", "kept"):
-        try:
-            answers[which] = asked_of(given, options, variables, wanted, which, row, place)
-        except RuntimeError as problem:
-            if which == "kept" or given.tiny:
-                raise
-            # Once more, captured where the GPU is hidden: which half of it fails?
-            row["from nothing"] = {"failed": str(problem)[-500:]}
-            row["captured without the GPU_s"] = captured(folder, options, variables, place)
-            answers[which] = asked_of(given, options, variables, wanted, "kept", row, place)
+        with serving(options, place / "server.log", variables) as (port, started_s):
+            begun = time.monotonic()
+            told = load(place, port, wanted, which.replace(" ", "_"))
+            row[which] = {"starts_s": started_s, "answers_s": since(begun)}
+        answers[which] = [answer["tokens"] for answer in told]
     row["answers"] = len(wanted)
     row["answers as before"] = answers["kept"] == answers["from nothing"]
     pairs = list(zip([one["prompt"] for one in wanted], answers["kept"], strict=True))
@@ -170,48 +162,6 @@ def served(given: argparse.Namespace, name: str) -> Row:
     if name.endswith("bf16"):
         row["against logits"] = behind_best(wide, device, pairs)
     return row
-
-
-def asked_of(
-    given: argparse.Namespace,
-    options: list[str],
-    variables: dict[str, str],
-    wanted: list[dict[str, Any]],
-    which: str,
-    row: Row,
-    place: Path,
-) -> list[list[int]]:
-    """Start a server, ask, and note its times."""
-    with serving(options, place / "server.log", variables) as (port, started_s):
-        begun = time.monotonic()
-        answers = load(place, port, wanted, which.replace(" ", "_"))
-        row[which] = {"starts_s": started_s, "answers_s": since(begun)}
-    return [answer["tokens"] for answer in answers]
-
-
-def captured(folder: Path, options: list[str], variables: dict[str, str], place: Path) -> float:
-    """Prepare a folder in a process that has no GPU; seconds."""
-    begun = time.monotonic()
-    values = dict(zip(options[1::2], options[2::2], strict=True))
-    sizes = {
-        "rows": int(values.get("--rows", 64)),
-        "step_tokens": [int(own) for own in values.get("--step-tokens", "64,256").split(",")],
-        "context": int(values["--context"]) if "--context" in values else None,
-    }
-    code = (
-        "import json,sys\n"
-        "from tessera.driver.folder.model_folder import FolderOptions\n"
-        "from tessera.driver.folder.prepare_folder import prepare_folder\n"
-        "own=json.loads(sys.argv[2]); own['step_tokens']=tuple(own['step_tokens'])\n"
-        "prepare_folder(sys.argv[1], FolderOptions(gpus='h200', **own))"
-    )
-    environment = {**os.environ, **variables, "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", code, str(folder), json.dumps(sizes)]
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    (place / "captured.log").write_text(made.stderr)
-    if made.returncode:
-        raise RuntimeError(made.stderr[-500:])
-    return since(begun)
 
 
 def generated(

@@ -9,7 +9,6 @@ GPU. Weights are random by a seed, made on the GPU. Each part is a process of it
 the file; what is there is not done again. `--tiny` does the same with a small model on the CPU
 backend.
 
-- `code`: all kernels through the driver's compiler, by many processes, which fills its cache.
 - `tokens`: 64 sequences of mixed lengths that join, leave, stop and are given up, by an engine with
   one batch and with two, looking ahead and not, against a plain loop over the same steps, token for
   token (`serving_tokens`): 32 layers with 64 rows and with 8, greedy; 4 layers of a GPT that draws
@@ -29,10 +28,7 @@ import argparse
 import csv
 import gzip
 import json
-import os
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -42,13 +38,8 @@ from benchmarks.cases import parser_of, run_cases
 from benchmarks.common import MODELS, Row
 from benchmarks.serving import engines
 from benchmarks.serving import tokens as serving_tokens
-from benchmarks.serving import watch as serving_watch
 from benchmarks.serving.engines import LARGE, TINY, Setting, done, profile, simulated, tessc
 
-TRACES = "SERVING_TRACES"
-"""Names of traces in the environment: only their kernels are compiled ahead (`code`)."""
-PLANS = "SERVING_PLANS"
-"""Likewise the plans of `tokens`, by their folders."""
 CUT_S, SPEED, EVERY = 180.0, 4.0, 2
 # Chosen by simulation of seconds 1330 to 1510 of the trace, which hold another burst.
 RULE = {"window_ns": 1e9, "high": 0.15, "low": 0.05, "dwell_ns": 5e8}
@@ -167,40 +158,6 @@ def cut(path: Path, context: int, tiny: bool) -> str:
 # --- on the GPU -----------------------------------------------------------------------------------
 
 
-def code(setting: Setting) -> dict[str, Any]:
-    """Every kernel of every trace, compiled once: a cache on disk keeps it."""
-    from tessera.diagnostics import Source
-    from tessera.driver.load import read_program
-
-    texts: dict[str, None] = {}
-    paths = setting.work.rglob("*.ptx")
-    if TRACES in os.environ:
-        paths = (setting.work / f"{name}.ptx" for name in os.environ[TRACES].split(","))
-    for path in sorted(paths):
-        program, _ = read_program(Source(path.name, path.read_text(encoding="utf-8")))
-        for module in program.modules:
-            texts.update({variant.text: None for variant in module.variants})
-    if setting.tiny:
-        return {"kernels": len(texts)}
-    parts = [list(texts)[number::12] for number in range(12)]
-    begun = time.monotonic()
-    with ProcessPoolExecutor(12) as pool:
-        each = list(pool.map(compiled, parts))
-    took = round(time.monotonic() - begun, 1)
-    return {"kernels": len(texts), "seconds": took, "each_s": each}
-
-
-def compiled(texts: Sequence[str]) -> float:
-    from tessera.backend.cuda.targets import open_driver
-
-    begun = time.monotonic()
-    driver = open_driver(None)
-    driver.use(driver.retain(0))
-    for text in texts:
-        driver.load(text.encode())
-    return round(time.monotonic() - begun, 1)
-
-
 def tokens(setting: Setting) -> dict[str, Any]:
     """Plan by plan: a plain loop, then engines; what a run before has written is not done again."""
     import tessera
@@ -208,8 +165,7 @@ def tokens(setting: Setting) -> dict[str, Any]:
     kept = setting.out / "tokens.so_far.json"
     row: dict[str, Any] = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
     missing: list[str] = []
-    for folder in os.environ.get(PLANS, ",".join(TOKENS)).split(","):
-        settings = TOKENS[folder]
+    for folder, settings in TOKENS.items():
         wide = folder == "gpt"
         vocabulary = (GPT if wide else LARGE)["vocabulary"]
         prompts, answers = (1, 200), (8, 72)
@@ -296,10 +252,7 @@ def burst(setting: Setting) -> dict[str, Any]:
         with tessera.Engine(path, **options) as engine:
             started = time.monotonic() - begun
             engine.generate([[1, 2, 3]] * 2, max_tokens=4)
-            watched = serving_watch.Watched(engine)
             report = bench_text(engine, "burst", arriving)
-            series = json.dumps(watched.series(measured=report))
-            (setting.out / f"burst.steps.{policy}.json").write_text(series, encoding="utf-8")
             drifts = len(engine.counts.drifts)
         own = {name: round(value, 3) for name, value in engines.figures(report).items()}
         own |= {name: round(value, 3) for name, value in report.rates().items()}
@@ -307,13 +260,12 @@ def burst(setting: Setting) -> dict[str, Any]:
         own["end_to_end_mean_ms"] = round(sum(times) / max(len(times), 1) / 1e6, 3)
         own |= {"start_s": round(started, 1), "endings": report.endings()}
         own |= {"switches": len(report.switches), "policies": report.policies()}
-        tell(row, policy, own | {"drifts": drifts, "watched": watched.summary()})
+        tell(row, policy, own | {"drifts": drifts})
     return row
 
 
 PARTS = {
-    call.__name__: call
-    for call in (code, tokens, profile, simulated, burst, speed, speed32, speed32r8)
+    call.__name__: call for call in (tokens, profile, simulated, burst, speed, speed32, speed32r8)
 }
 
 
