@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # What Tessera itself does not call, and who does.
 USED_ELSEWHERE = {
+    "_build_scanner": "Lark, of a lexer",
     "_process_model_before_weight_loading": "the transformers library, of a way to quantize",
     "check_contents": "programs that keep a graph and its contents apart",
     "check_guards": "tests of the CUDA backend: bytes round places",

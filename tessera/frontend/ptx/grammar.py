@@ -21,13 +21,16 @@ from tessera.frontend.ptx.build_ptx import BracedBody, ModuleBuilder
 from tessera.frontend.ptx.declarations import PARAMETER_LIST
 from tessera.frontend.ptx.registers import SHORT
 from tessera.frontend.ptx.statement_runs import RUN, RunSplitter
+from tessera.frontend.ptx.stored_parser import stored_parser
 from tessera.frontend.ptx.terminals import NUMBER_LIST, TERMINALS
 from tessera.frontend.text.grammar import grammar_text
+from tessera.frontend.text.lazy_lexer import LazyLexer
 from tessera.frontend.text.syntax_errors import Recovery
 from tessera.ir.ptx import syntax as ptx
 
 FAST_TERMINALS = {"RUN": RUN, "PARAMETER_LIST": PARAMETER_LIST, "NUMBER_LIST": NUMBER_LIST}
 NEVER = r"(?!)x"
+_PLUGINS = {"ContextualLexer": LazyLexer}
 
 _FUNCTION = re.compile(rf"{TERMINALS['ENTRY']}|{TERMINALS['FUNC']}")
 _ONE_AT_A_TIME = threading.Lock()
@@ -52,8 +55,8 @@ def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
     """The LALR parser of `grammars/ptx.lark`; without runs, every statement is read token by
     token."""
     text = grammar_text("ptx")
-    for name, expression in FAST_TERMINALS.items():
-        pattern = expression.replace("/", r"\/") if with_runs else NEVER
+    for name, expression in _fast_terminals(with_runs).items():
+        pattern = expression.replace("/", r"\/")
         text = text.replace(f"%declare {name}\n", f"{name}.10: /{pattern}/\n")
     dispatch = _Dispatch()
     parser = Lark(
@@ -64,13 +67,30 @@ def build_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch]:
         start=["start", "fragment", "body"],
         maybe_placeholders=True,
         propagate_positions=False,
+        _plugins=_PLUGINS,
     )
     return parser, dispatch
 
 
+def load_parser(*, with_runs: bool = True) -> tuple[Lark, _Dispatch] | None:
+    """The same parser from the file of the package, if that is of this grammar."""
+    stored = stored_parser(grammar_text("ptx"), _fast_terminals(with_runs))
+    if stored is None:
+        return None
+    dispatch = _Dispatch()
+    parser: Lark = Lark._load_from_dict(  # type: ignore[no-untyped-call]
+        *stored, transformer=dispatch, _plugins=_PLUGINS
+    )
+    return parser, dispatch
+
+
+def _fast_terminals(with_runs: bool) -> dict[str, str]:
+    return FAST_TERMINALS if with_runs else dict.fromkeys(FAST_TERMINALS, NEVER)
+
+
 @functools.cache
 def _shared_parser(with_runs: bool) -> tuple[Lark, _Dispatch]:
-    return build_parser(with_runs=with_runs)
+    return load_parser(with_runs=with_runs) or build_parser(with_runs=with_runs)
 
 
 def parse_fragment(
