@@ -45,9 +45,11 @@ class Gpu:
             self.cuda.cuGetErrorName(code, ctypes.byref(name))
             raise RuntimeError(f"driver call failed: {name.value!r}")
 
-    def load(self, ptx: str) -> ctypes.c_void_p:
+    def load(self, image: str | bytes) -> ctypes.c_void_p:
+        """A module from its PTX or from a cubin."""
         handle = ctypes.c_void_p()
-        self.check(self.cuda.cuModuleLoadData(ctypes.byref(handle), ptx.encode() + b"\0"))
+        data = image.encode() + b"\0" if isinstance(image, str) else image
+        self.check(self.cuda.cuModuleLoadData(ctypes.byref(handle), data))
         return handle
 
     def upload(self, array: np.ndarray) -> ctypes.c_uint64:
@@ -63,6 +65,9 @@ class Gpu:
         target = out.ctypes.data_as(ctypes.c_void_p)
         self.check(self.cuda.cuMemcpyDtoH_v2(target, pointer, ctypes.c_size_t(out.nbytes)))
         return out
+
+    def free(self, pointer: ctypes.c_uint64) -> None:
+        self.check(self.cuda.cuMemFree_v2(pointer))
 
     def launch(
         self,

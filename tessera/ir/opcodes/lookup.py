@@ -78,7 +78,7 @@ def meaning(opcode: ptx.Opcode, operand_count: int) -> Meaning | None:
     """The meaning of an opcode with a number of operands; None if the table lacks the opcode.
 
     `fits` of the result is False when the opcode is known but takes another number of operands
-    (`arity` says how many). With a modifier that no ISA up to 9.4 has, or that the opcode does not
+    (`arity` says how many). With a modifier that no ISA up to 9.5 has, or that the opcode does not
     have, the result is None instead: the effect of the modifier is unknown. Where operand counts
     alone do not distinguish two forms (`call`, `tcgen05.mma`), the result is the first of them: use
     `meaning_of` for an instruction.

@@ -1,4 +1,4 @@
-"""The modifiers of PTX ISA 1.0 to 9.4, to distinguish a wrong operand count from an unknown form.
+"""The modifiers of PTX ISA 1.0 to 9.5, to distinguish a wrong operand count from an unknown form.
 
 A modifier that is not listed comes from a later ISA and may change the operands. An instruction
 that has such a modifier and fits no form is therefore an opcode that the table lacks, not a user
@@ -40,10 +40,10 @@ _LIST = """
     channel_order normalized_coords force_unnormalized_coords filter_mode addr_mode_0 addr_mode_1
     addr_mode_2 array_size num_mipmap_levels num_samples memory_layout b p trap zero g a
     arrive wait warp red proxy alias generic async::generic mbarrier_init
-    op_restrict::fetching sync_restrict::reads sync_restrict::shared::cta
+    op_restrict::fetching sync_restrict::read sync_restrict::reads sync_restrict::shared::cta
     sync_restrict::shared::cluster sync_restrict::shared::cluster::read
     sync_restrict::shared::read::mma::a
-    init inval expect_tx complete_tx arrive_drop test_wait try_wait pending_count check_layout
+    mark init inval expect_tx complete_tx arrive_drop test_wait try_wait pending_count check_layout
     noComplete parity layout::v0 layout::v1 phase_type::primary phase_type::conditional
     try_cancel query_cancel is_canceled get_first_ctaid get_first_ctaid::x get_first_ctaid::y
     get_first_ctaid::z launch_dependents

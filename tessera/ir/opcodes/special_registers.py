@@ -82,6 +82,9 @@ _TABLE = """
 # 10.34 and 10.35 of 9.4
 %perctamemoryoffset               u64 CTA
 %perctamemorysize                 u32 LAUNCH
+# of 9.5, as ptxas 13.5 takes them
+%locality_domain_id               u32 MACHINE
+%locality_domain_supplemental_sm  u32 MACHINE
 # 6.4 predefined constant
 WARP_SZ                           u32 CONSTANT
 """

@@ -1,6 +1,6 @@
 """The versions and targets of PTX, and the requirements of forms on them.
 
-Source: PTX ISA 9.4, section 13 (release notes), and ptxas 13.4 for the versions of each target.
+Source: PTX ISA 9.4, section 13 (release notes), and ptxas 13.5 for the versions of each target.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import cache
 
 Version = tuple[int, int]
 
-NEWEST_VERSION: Version = (9, 4)
-_LAST_MINORS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8, 9: 4}
+NEWEST_VERSION: Version = (9, 5)
+_LAST_MINORS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 1, 6: 5, 7: 8, 8: 8, 9: 5}
 
 # target: the first version that supports it
 _TARGETS = """

@@ -253,6 +253,7 @@ HANDLERS: dict[str, Handler] = {
             "membar",
             "fence",
             "pmevent",
+            "trace",
             "setmaxnreg",
             "griddepcontrol",
             "brkpt",

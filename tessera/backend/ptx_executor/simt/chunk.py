@@ -231,6 +231,8 @@ _SPECIAL: dict[str, Callable[[Chunk], Array]] = {
     "%nwarpid": lambda chunk: _scalar(-(-chunk.threads // WARP)),
     "%smid": lambda chunk: _scalar(0),
     "%nsmid": lambda chunk: _scalar(1),
+    "%locality_domain_id": lambda chunk: _scalar(0),
+    "%locality_domain_supplemental_sm": lambda chunk: _scalar(0),
     "%gridid": lambda chunk: np.array([[chunk.launch.number]], dtype=np.uint64),
     "%is_explicit_cluster": lambda chunk: np.array([[chunk.launch.cluster_size != 1]]),
     "%cluster_ctarank": _cluster_rank,

@@ -60,22 +60,23 @@ fence       | [sc/acq_rel/acquire/release] @scope |
 fence       | mbarrier_init release cluster |
 fence       | acquire sync_restrict::shared::cluster cluster |
 fence       | release sync_restrict::shared::cta cluster |
+fence       | alias release sync_restrict::read sys |
 fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release sys
-            [@restricted/global/shared::cta/shared::cluster] |
+            [@restricted/global/@shared] |
 fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acq_rel @scope
-            [@restricted/global/shared::cta/shared::cluster] |
-fence       | proxy alias {acquire/release sys} |
+            [@restricted/global/@shared] |
+fence       | proxy alias {acquire/release sys} [@restricted] |
 fence       | proxy async [global/shared::cta/shared::cluster] [@restricted] |
+fence       | proxy async::generic acq_rel @scope
+            [@restricted/global/@shared] |
 fence       | proxy async::generic acquire sync_restrict::shared::cluster cluster |
 fence       | proxy async::generic release sync_restrict::shared::cta cluster |
 fence       | proxy async::generic release sync_restrict::shared::cluster::read cta/cluster |
 fence       | proxy tensormap::generic acquire/acq_rel @scope | . i
 fence       | proxy tensormap::generic release @scope
-            [@restricted/global/shared::cta/shared::cluster] |
+            [@restricted/global/@shared] |
 fence       | proxy tensormap::generic acq_rel @scope
-            @restricted/global/shared::cta/shared::cluster | - -
-fence       | op_restrict::fetching * |
-fence       | acquire/release sync_restrict::reads/sync_restrict::shared::cluster::read * |
+            @restricted/global/@shared | - -
 mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | . u32
 mbarrier.inval | [shared/shared::cta] b64 |
 mbarrier.arrive mbarrier.arrive_drop | noComplete {release cta} [shared/shared::cta] b64

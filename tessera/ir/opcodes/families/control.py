@@ -20,6 +20,7 @@ trap       |   | control | trap
 brkpt      |   | control | side
 pmevent    | a | other   | side
 nanosleep  | a | other   | side
+trace.mark | i | other   | side
 setmaxnreg | i | other   | warpgroup
 """
 
@@ -33,5 +34,6 @@ trap        | |
 brkpt       | |
 pmevent     | [mask] | i
 nanosleep   | u32 | u32
+trace.mark  | [acc::f32] | i
 setmaxnreg  | inc/dec sync aligned u32 | i
 """

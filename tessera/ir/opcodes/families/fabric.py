@@ -12,7 +12,8 @@ fabric.try_red     | [remote]=reduce/fabric/n [a]=read/1/n n [mbar] policy      
 fabric.try_pullred | [d]=write/1/n [remote]=read/fabric/n n [mbar] mask policy   | copy       | warp
 fabric.try_atom    | [remote]=update/fabric/? [d]=update/1/? [a]=read/1/? [mbar] policy | copy
 fabric.submit      |                                                             | async_copy | side
-fabric.wait        |                                                             | async_copy | side
+fabric.wait        | i                                                           | async_copy | side
+fabric.wait -sync_restrict::read |                                               | async_copy | side
 
 # 9.7.11.5.7 to 9.7.11.5.9: tensor map, endpoint, offset and coordinates
 fabric.try_get.async.tensor | [d]=write/1/box [remote]=read/fabric/box [mbar] policy     | copy
@@ -67,6 +68,6 @@ fabric.try_put.async.tensor | [multimem] @tensor shared::cta [tile] mbarrier::co
 fabric.try_red.async.tensor | [multimem] @tensor shared::cta [tile] mbarrier::complete_tx::16B
             mbarrier::report::fabric [counted::bytes] [L2::cache_hint] @moved [@resized] [relaxed]
             sys add/min/max/and/or/xor [acc::f32] | . . u32
-fabric.submit | [op_restrict::fetching] [acc::f32] |
-fabric.wait | sync_restrict::reads [acc::f32] |
+fabric.submit | [op_restrict::fetching/commit_group] [acc::f32] |
+fabric.wait | sync_restrict::read/sync_restrict::reads [acc::f32] | i
 """

@@ -225,19 +225,23 @@ ex2 | f16x2 | 7.0 sm_75+
 ex2 | f16 | 7.0 sm_75+
 fabric.submit fabric.try_get fabric.try_pullred fabric.try_put fabric.try_red fabric.wait
     multimem.red.async multimem.st.async | | 9.3 sm_100+
+fabric.submit | commit_group | 9.5
 fabric.try_atom | | 9.4 sm_100+
+fabric.wait fence | sync_restrict::read | 9.5
 fabric.try_pullred | acc::f32 | 9.3 sm_100f+ sm_120f+ sm_110f+
 fence match wmma.load wmma.store | | 5.1 sm_70+
 fence | release | 8.0 sm_90+
 fence | acquire | 8.6 sm_90+
 fence | async | 8.0 sm_90+
+fence | async::generic | 8.3 sm_90+
+fence | alias sys -fabric::fabric -fabric::generic -generic::fabric | 9.4
 fence | fabric::fabric | 9.3 sm_100+
-fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster::read | 9.4
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster::read | 9.4 sm_90+
 fence | fabric::generic | 9.3 sm_100+
 fence | generic::fabric | 9.3 sm_100+
 fence | alias | 7.5
-fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster | 8.6
-fence fence.proxy.tensormap::generic | sync_restrict::shared::cta | 8.6
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cluster | 8.6 sm_90+
+fence fence.proxy.tensormap::generic | sync_restrict::shared::cta | 8.6 sm_90+
 fence | alias sys | 9.3 sm_100+ | 9.4 sm_90 sm_90a
 fence | release sys | 8.6
 fence | release -mbarrier_init | 8.6
@@ -352,6 +356,7 @@ mov | 1=%reserved_smem_offset_begin/%reserved_smem_offset_end/%reserved_smem_off
 mov | 1=%reserved_smem_offset_0/%reserved_smem_offset_1 | 7.6 sm_80+
 mov | 1=%total_smem_size/%dynamic_smem_size | 4.1 sm_20+
 mov | 1=%aggr_smem_size | 8.1 sm_90+
+mov | 1=%locality_domain_id/%locality_domain_supplemental_sm | 9.5 sm_100+
 mov | 1=%current_graph_exec | 8.0 sm_50+
 mov | 1=%pm0_64/%pm1_64/%pm2_64/%pm3_64/%pm4_64/%pm5_64/%pm6_64/%pm7_64 | 4.0 sm_50+
 mov | 1=%pm4/%pm5/%pm6/%pm7 | 3.0 sm_20+
@@ -456,6 +461,8 @@ tensormap.replace | swizzle_mode | 1:0..4
 tensormap.replace | interleave_layout | 1:0..2
 tensormap.replace | element_stride | 1:0..4
 tensormap.replace | swizzle_atomicity | 1:0..3
+trace.mark | | 9.5 sm_107f+
+trace.mark | | 0:0..4095
 vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 | |
     3.0 sm_30+
 vote | | 1.4 sm_12 sm_13 sm_20 sm_21 sm_30 sm_32 sm_35 sm_37 sm_50 sm_52 sm_53 sm_60 sm_61 sm_62 |
