@@ -137,9 +137,9 @@ def forms() -> Iterator[Form]:
     for of, to in itertools.product(FLOATS, SMALL):
         for mode, sat in itertools.product(("rni", "rzi", "rmi", "rpi"), ("", ".sat")):
             yield plain(f"cvt.{mode}{sat}.{to}.{of}", (of,), bits(to))
-    seen = "cvt. add. sub. mul. div. rem. min. max. sad. shr. bfe. abs.".split()
+    seen = re.compile(r"(cvt|add|sub|mul|div|rem|min|max|sad|shr|bfe|abs)\.")
     for case in all_cases():
-        is_seen = case.name[:4] in seen and case.operands[0][0] in "us"
+        is_seen = seen.match(case.name) is not None and case.operands[0][0] in "us"
         if case.bound is None and not is_seen and len(case.operands) <= 3:
             yield Form(case.name, case.body, case.operands, case.width)
 
