@@ -92,9 +92,9 @@ READING = (
 # Inputs that others read: no part of `all`, because archives change with every compiler.
 CORPUS = (
     Run("reading.corpus_build --pack", (Need.NVCC, *PTXAS)),
-    Run("reading.corpus_functions --pack", (Need.NVCC, *PTXAS)),
+    Run("reading.corpus_build --functions --pack", (Need.NVCC, *PTXAS)),
     Run(f"prediction.h200_cases {RESULTS}/h200_cases.json.xz", TORCH),
-    Run("prediction.h200_models out/h200_models", TORCH),
+    Run("prediction.h200_models", TORCH),
 )
 ANALYSIS = (
     Run("analysis.analyze", PTXAS),
@@ -137,7 +137,7 @@ PREDICTION = (
     ),
     Run("prediction.predicted_step measure", BOTH),
     Run("prediction.predicted_step predict", (*TORCH, Need.TABLES)),
-    Run(f"prediction.h200_experts -o {RESULTS}/h200_experts.json", BOTH),
+    Run("prediction.h200_experts -o out/gpu/h200_experts.json", BOTH),
     Run("prediction.unseen_steps capture --work out/gpu/unseen -o out/gpu/unseen.json", BOTH),
     Run("prediction.unseen_steps predict --work out/gpu/unseen"),
     Run("prediction.unseen_steps measure --work out/gpu/unseen -o out/gpu/measured.json", BOTH),
@@ -238,8 +238,6 @@ LAPTOP = (
     Run("running.divided_models -o out/divided_models.json --work out/divided", TORCH),
     Run("laptop.second_capture", TORCH),
     Run("laptop.unprepared -o out/gpu/unprepared.json --work out/gpu/unprepared", BOTH),
-    # The traces that the run before has left, on the CPU backend.
-    Run("laptop.unprepared -o out/gpu/unprepared_cpu.json --work out/gpu/unprepared --cpu", BOTH),
     Run("laptop.meta_against_gpu -o out/gpu/meta_against_gpu.json --work out/gpu/meta", BOTH),
     Run("laptop.no_gpu_against_gpu -o out/gpu/no_gpu_against_gpu.json --work out/gpu/none", BOTH),
 )

@@ -1,14 +1,13 @@
 """Models as they come: captured, analysed, planned on two slices, run, and compared twice.
 
     python -m benchmarks.laptop.unprepared -o unprepared.json --work FOLDER [--jobs 14]
-    python -m benchmarks.laptop.unprepared -o on_cpu.json --work FOLDER --cpu
 
 Needs an H200, torch, transformers and cuda-bindings. Each model of `models` is a process of its
 own: it is captured by the default route, analysed (which steps are pinned, and why), planned on two
 slices by a random placement and run there. Then results are compared, twice: with the captured call
 as PyTorch runs it (to the byte, and with one device), and with the model as its author wrote it:
 against fp32, the error of the captured call beside that of eager PyTorch in the model's own type.
-`--cpu` runs the traces that FOLDER holds on the CPU backend. A row that failed says why.
+A row that failed says why.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cases import parser_of, run_cases, why
 from benchmarks.common import Row, tessc
-from benchmarks.laptop.compare import compared, errors, pins_of, widened
+from benchmarks.laptop.compare import errors, pins_of, widened
 from benchmarks.laptop.models import MODELS, build
 
 TWO = "h200:84sm,h200:48sm"
@@ -89,13 +86,6 @@ def references(model: Any, inputs: dict[str, Any]) -> tuple[list[Any], list[Any]
     return exact, usual
 
 
-def on_cpu(name: str, folder: Path) -> Row:
-    """Run a captured trace on the CPU backend, and compare with what PyTorch recorded."""
-    with np.load(folder / f"{name}.ref.npz", allow_pickle=False) as recorded:
-        row, _ = compared(folder / f"{name}.ptx", recorded)
-    return row | ({"failed": row["beyond"]} if "beyond" in row else {})
-
-
 def sums(rows: Mapping[str, Row]) -> Row:
     """How many models came how far."""
     done = [name for name, row in rows.items() if row.get("stage") == "done"]
@@ -120,15 +110,9 @@ def sums(rows: Mapping[str, Row]) -> Row:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, seconds=420.0, jobs=14)
-    parser.add_argument("--cpu", action="store_true", help="run captured traces on the CPU backend")
-    options = parser.parse_args()
+    options = parser_of(__doc__, seconds=420.0, jobs=14).parse_args()
     here = "benchmarks.laptop.unprepared"
-    if options.cpu:
-        names = [name for name in MODELS if (options.work / f"{name}.ref.npz").exists()]
-        run_cases(here, names, options, lambda n: on_cpu(n, options.work), more=("--cpu",))
-    else:
-        run_cases(here, tuple(MODELS), options, lambda n: on_gpu(n, options.work), sums=sums)
+    run_cases(here, tuple(MODELS), options, lambda n: on_gpu(n, options.work), sums=sums)
 
 
 if __name__ == "__main__":

@@ -13,18 +13,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from importlib.util import find_spec
+from pathlib import Path
 
-from benchmarks.common import ROOT, arguments, machine, write
+from benchmarks.common import (
+    LARGE,
+    ROOT,
+    TESSC,
+    arguments,
+    cost_of,
+    machine,
+    million_calls_s,
+    write,
+)
 from tessera.driver.fleet.mix import Mix, Offer, cheapest_mix
 
-LARGE = ROOT / "examples" / "large"
 FLEETS = 200
 
 
@@ -96,18 +102,6 @@ CASES: dict[str, list[list[str]]] = {
 }  # fmt: skip
 
 
-def million_calls() -> float:
-    """Seconds of the processor for a million calls of an empty function: 0.05 on an idle core."""
-
-    def nothing() -> None:
-        pass
-
-    begun = time.process_time()
-    for _ in range(1_000_000):
-        nothing()
-    return round(time.process_time() - begun, 3)
-
-
 def run_case(commands: list[list[str]]) -> dict[str, object]:
     """Commands, each in a process of its own, one after the other."""
     rows = []
@@ -127,32 +121,19 @@ def run_case(commands: list[list[str]]) -> dict[str, object]:
 
 def _run(arguments: list[str], out: str) -> dict[str, object]:
     """One command, with what it takes; the memory is the most of it alone."""
-    begun = time.perf_counter()
-    with (
-        open(os.path.join(out, "stdout"), "w+b") as text,
-        open(os.path.join(out, "stderr"), "w+b") as errors,
-    ):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tessera", *arguments],
-            cwd=ROOT,
-            stdout=text,
-            stderr=errors,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *_paths()))},
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        text.seek(0)
-        errors.seek(0)
-        printed, said = text.read().decode(), errors.read().decode()
+    files = [Path(out, name) for name in ("stdout", "stderr")]
+    with files[0].open("w") as stdout, files[1].open("w") as stderr:
+        cost = cost_of([*TESSC, *arguments], stdout=stdout, stderr=stderr)
+    printed, said = (file.read_text() for file in files)
     shown = " ".join(arguments).replace(f"{out}/", "")
     row: dict[str, object] = {
         "command": f"tessc {shown}",
-        "seconds": round(time.perf_counter() - begun, 1),
-        "processor_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-        "most_memory_gb": round(usage.ru_maxrss / 1e6, 2),
-        "exit_code": process.returncode,
+        "seconds": round(cost.seconds, 1),
+        "processor_seconds": round(cost.processor_s, 1),
+        "most_memory_gb": round(cost.peak_mb * 1024 / 1e6, 2),
+        "exit_code": cost.code,
     }
-    if process.returncode:
+    if cost.code:
         return row | {"error": said[-400:]}
     if arguments[0] == "plan":
         plan = json.loads(printed)
@@ -168,11 +149,6 @@ def _run(arguments: list[str], out: str) -> dict[str, object]:
         "units": answer["units"],
         "beside": {row["name"]: row["requests_per_s"] or row["why"] for row in report["beside"]},
     }
-
-
-def _paths() -> list[str]:
-    given = os.environ.get("PYTHONPATH", "")
-    return [part for part in given.split(os.pathsep) if part]
 
 
 def brute_force(count: int) -> dict[str, object]:
@@ -232,7 +208,7 @@ def main() -> None:
         ):
             print(f"{name}: not run, transformers is not installed")
             continue
-        rows[name] = {"million_calls_s": million_calls(), **run_case(commands)}
+        rows[name] = {"million_calls_s": million_calls_s(), **run_case(commands)}
         print(name, rows[name]["seconds"], rows[name].get("verdict") or rows[name].get("error"))
         write(data, given.output)
     write(data, given.output)

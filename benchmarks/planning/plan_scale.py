@@ -1,7 +1,6 @@
 """How long `tessc plan` takes on traces of very many launches, and where the time goes.
 
     python -m benchmarks.planning.plan_scale [--sizes 1000,10000,100000] [--models NAMES] [-o FILE]
-        [--beside FOLDER --repeats 3]
 
 The trace is of two element-wise kernels in layers of ten launches, each with a weight of its own,
 planned for an A100 and an L40S. Models are traces of `real_traces.py`: about 1000 calls on two GPUs
@@ -12,15 +11,11 @@ since wall time says little on a busy machine; stages are those that a terminal 
 what comes after reading and durations, without the comparison with other GPUs. A busy machine also
 makes processor time longer: `million_calls_s` is what a million calls of an empty function took
 just before and after, which is about 0.05 on an idle core.
-
-`--beside` is a checkout of another commit: its planner is given the same traces, in turn with this
-one, `--repeats` times each, and the row with the least `planning` of each is kept.
 """
 
 from __future__ import annotations
 
 import gc
-import inspect
 import json
 import os
 import resource
@@ -28,11 +23,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from benchmarks.common import arguments, machine, write
+from benchmarks.common import arguments, machine, million_calls_s, write
 
 COUNT, LAYER = 65536, 10
 GPUS = "a100,l40s"
@@ -123,7 +116,7 @@ def measure(case: str, text: str) -> dict[str, object]:
         files, given = MIXES[case]
         shares = tuple(share for _, share in files)
     gc.set_threshold(200_000, 20)  # as the command does
-    calls = [_million_calls_s()]
+    calls = [million_calls_s()]
     began: list[tuple[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         traces = []
@@ -131,7 +124,7 @@ def measure(case: str, text: str) -> dict[str, object]:
             path = Path(folder) / f"trace{number}.ptx"
             path.write_text(own)
             traces.append(f"{path}:{share}" if case in MIXES else str(path))
-        watch = _watch(Watch, began)
+        watch = Watch(on_progress=lambda told: began.append((told.stage, time.process_time())))
         options = PlanOptions(**{"gpus": GPUS, **given})  # type: ignore[arg-type]
         try:
             found = plan(traces, options, watch).plan
@@ -139,7 +132,7 @@ def measure(case: str, text: str) -> dict[str, object]:
             found = None
             answer: dict[str, object] = {"none": str(fault.diagnostics[0].headline)}
     ends = [*(start for _, start in began[1:]), time.process_time()]
-    calls.append(_million_calls_s())
+    calls.append(million_calls_s())
     stages: dict[str, float] = {}
     for (stage, start), end in zip(began, ends, strict=True):
         stages[stage] = round(stages.get(stage, 0.0) + end - start, 2)
@@ -157,7 +150,7 @@ def measure(case: str, text: str) -> dict[str, object]:
         "cpu_seconds": round(ends[-1] - began[0][1], 2),
         "planning": round(sum(s for n, s in stages.items() if n not in (*_READING, _COMPARING)), 2),
         "stages": stages,
-        "million_calls_s": [round(seconds, 3) for seconds in calls],
+        "million_calls_s": calls,
         **answer,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
@@ -168,36 +161,13 @@ def _traces_in(text: str) -> list[str]:
     return [f"//! tessera.trace{own}" for own in text.split("//! tessera.trace")[1:]]
 
 
-def _watch(kind: Callable[..., Any], began: list[tuple[str, float]]) -> Any:
-    """Who notes when stages begin; planners of before the simulator tell them in another way."""
-    if "on_stage" in inspect.signature(kind).parameters:
-        return kind(on_stage=lambda stage: began.append((stage, time.process_time())))
-    return kind(on_progress=lambda told: began.append((told.stage, time.process_time())))
-
-
-def _run(case: str, folder: Path) -> dict[str, object]:
-    """A case in a process of its own, planned by the code in a folder."""
-    command = [sys.executable, "-P", str(Path(__file__).resolve()), "--one", case]
-    place = {**os.environ, "PYTHONPATH": str(folder)}
+def _run(case: str) -> dict[str, object]:
+    """A case in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.planning.plan_scale", "--one", case]
     text = text_of(case).encode()
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=place, input=text)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, input=text)
     row: dict[str, object] = json.loads(done.stdout)
     return row
-
-
-def _commit(folder: Path) -> str:
-    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-def _million_calls_s() -> float:
-    def nothing(number: int) -> int:
-        return number
-
-    began = time.process_time()
-    for number in range(1_000_000):
-        nothing(number)
-    return time.process_time() - began
 
 
 def main() -> None:
@@ -205,27 +175,15 @@ def main() -> None:
     parser.add_argument("--sizes", default="1000,10000,100000")
     parser.add_argument("--models", default=",".join((*MODELS, *MIXES)))
     parser.add_argument("--one")
-    parser.add_argument("--beside", type=Path)
-    parser.add_argument("--repeats", type=int, default=1)
     given = parser.parse_args()
     if given.one is not None:
         print(json.dumps(measure(given.one, sys.stdin.read())))
         return
     rows = []
-    here = Path(__file__).resolve().parents[2]
-    folders = [here, *([given.beside.resolve()] if given.beside else [])]
     for case in filter(None, f"{given.sizes},{given.models}".split(",")):
-        tried = [[_run(case, folder) for folder in folders] for _ in range(given.repeats)]
-        for folder, own in zip(folders, zip(*tried, strict=True), strict=True):
-            least = min(own, key=lambda row: row["planning"])
-            rows.append({**least, "commit": _commit(folder), "repeats": given.repeats})
-            print(json.dumps(rows[-1]), flush=True)
-    found = {
-        **machine(),
-        "gpus": GPUS,
-        "rows": rows,
-    }
-    write(found, given.output)
+        rows.append(_run(case))
+        print(json.dumps(rows[-1]), flush=True)
+    write({**machine(), "gpus": GPUS, "rows": rows}, given.output)
 
 
 if __name__ == "__main__":

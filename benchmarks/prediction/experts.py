@@ -49,7 +49,6 @@ TABLES = ("h200", "h100-sxm", "a100-80g-sxm", "l40s", "b200", "rtx-pro-6000-blac
 SKEWED = Routing(skew=1.0)  # of `h200_experts`
 SKEW = 1.2  # of the tables that `read_tables` reads
 TOKENS = ((64, "up to 64 tokens"), (1024, "up to 1024"), (1 << 30, "more"))
-WITHOUT_GATE = ((2688, 1856), (2048, 5120), (4096, 2688), (8192, 5120))
 FITTED_TO = {"grouped_loads": "torch", "grouped_memory": "torch", "grouped_matrix": "torch"}
 FITTED_TO |= {"expert_loads": "balanced", "expert_matrix": "vllm"}
 FEW = 2  # tokens of the rows that `expert_loads` is fitted to

@@ -1,17 +1,15 @@
 """Steps of four models at real width, as traces that are made without a GPU.
 
-    python -m benchmarks.prediction.h200_models FOLDER [--tiny]    # needs Triton
+    python -m benchmarks.prediction.h200_models    # needs Triton
 
 `decode8b`: a token for each of 8 sequences with 4096 tokens of context, 8 layers with the sizes of
 Llama 3 8B. `prefill8b`: a prompt of 2048 tokens through 4 of them. `mmdit`: 4 blocks with an image
 stream of 4096 tokens and a text stream of 512, 3072 wide, attention over both. `experts`: 256
-tokens through 4 layers of 8 experts each, all of which are used. `--tiny` makes models of the same
-form that a CPU runs.
+tokens through 4 layers of 8 experts each, all of which are used. Writes the archive of results.
 """
 
 from __future__ import annotations
 
-import argparse
 import tarfile
 import tempfile
 from collections.abc import Sequence
@@ -19,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import RESULTS, arguments
 from benchmarks.prediction.h200_cases import Compiler, parameters_of
 from benchmarks.prediction.h200_shapes import WIDTHS
 
 MODELS = ("decode8b", "prefill8b", "mmdit", "experts")
-ARCHIVE = Path(__file__).parents[1] / "results" / "h200_models.tar.xz"
+ARCHIVE = RESULTS / "h200_models.tar.xz"
+HEADS, HIDDEN, INNER = 8, 4096, 14336  # of Llama 3 8B
 
 
 @dataclass
@@ -146,9 +146,9 @@ class Steps:
         return out
 
 
-def llama(to: Builder, *, prefill: int, decode: int, layers: int, context: int, inner: int) -> None:
+def llama(to: Builder, *, prefill: int, decode: int, layers: int, context: int) -> None:
     """Layers of Llama: `prefill` tokens of a prompt, or one token of each of `decode` sequences."""
-    kv_heads, hidden = (8, 4096) if inner > 1024 else (2, 1024)
+    kv_heads, hidden, inner = HEADS, HIDDEN, INNER
     rows = prefill or decode
     steps = Steps(to, rows, hidden)
     x = to.buffer("x", rows * hidden, "input")
@@ -279,25 +279,18 @@ def experts(to: Builder, *, rows: int, hidden: int, inner: int, count: int, laye
             )
 
 
-def texts(tiny: bool) -> dict[str, str]:
+def texts() -> dict[str, str]:
     """All traces by name."""
     compiler = Compiler()
     found = {}
     for name in MODELS:
         to = Builder(compiler)
         if name == "decode8b":
-            sizes = (2, 2, 256, 512) if tiny else (8, 8, 4096, 14336)
-            decode, layers, context, inner = sizes
-            llama(to, prefill=0, decode=decode, layers=layers, context=context, inner=inner)
+            llama(to, prefill=0, decode=8, layers=8, context=4096)
         elif name == "prefill8b":
-            rows, layers, inner = (128, 1, 512) if tiny else (2048, 4, 14336)
-            llama(to, prefill=rows, decode=0, layers=layers, context=rows, inner=inner)
+            llama(to, prefill=2048, decode=0, layers=4, context=2048)
         elif name == "mmdit":
-            sizes = (128, 128, 2, 1) if tiny else (4096, 512, 24, 4)
-            image, text, heads, blocks = sizes
-            mmdit(to, image=image, text=text, heads=heads, blocks=blocks)
-        elif tiny:
-            experts(to, rows=16, hidden=256, inner=128, count=3, layers=2)
+            mmdit(to, image=4096, text=512, heads=24, blocks=4)
         else:
             experts(to, rows=256, hidden=4096, inner=2048, count=8, layers=4)
         found[name] = to.text()
@@ -314,18 +307,12 @@ def unpack(folder: Path) -> dict[str, Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--archive", action="store_true", help="write the archive of results, too")
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    for name, text in texts(options.tiny).items():
-        (options.folder / f"{name}.ptx").write_text(text)
-    if options.archive:
-        with tempfile.TemporaryDirectory(), tarfile.open(ARCHIVE, "w:xz") as archive:
-            for name in MODELS:
-                archive.add(options.folder / f"{name}.ptx", f"{name}.ptx")
+    arguments(__doc__).parse_args()
+    with tempfile.TemporaryDirectory() as name, tarfile.open(ARCHIVE, "w:xz") as archive:
+        for model, text in texts().items():
+            path = Path(name, f"{model}.ptx")
+            path.write_text(text)
+            archive.add(path, path.name)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common import add_row, read_rows
 from benchmarks.prediction.h200_cases import CASES, parameters_of, read_cases
 from benchmarks.prediction.h200_shapes import Case, Tensor
 
@@ -75,19 +75,10 @@ class Rows:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self.known = set()
-        for line in lines:
-            try:
-                self.known.add(json.loads(line)["id"])
-            except ValueError:
-                continue  # cut off
+        self.known = {row["id"] for row in read_rows(path)}
 
     def add(self, job: Job, found: dict[str, object]) -> None:
-        row = {"id": job.key, **job.about, "sms": job.sms, **found}
-        with self.path.open("a") as stream:
-            stream.write(json.dumps(row) + "\n")
+        add_row(self.path, {"id": job.key, **job.about, "sms": job.sms, **found})
         self.known.add(job.key)
 
 

@@ -1,12 +1,17 @@
 """Build the PTX corpus: compile the sources in `corpus/sources` with many compilers, and pack it.
 
     python -m benchmarks.reading.corpus_build [--work DIR] [--only PRODUCER ...] [--pack]
+    python -m benchmarks.reading.corpus_build --functions [--work DIR] [--pack]
 
 Needs nvcc and ptxas 13.0 on PATH and a package index for the other compilers, each of which gets
 an environment of its own under the work folder. No GPU. Sources are copied into the work folder
 first, since debug information names the path they were compiled from. Every file must be accepted
 by ptxas; what is refused is reported and left out. The result is `corpus/corpus.tar.xz` with a
 `manifest.json` inside: producer, version, architecture, bytes, SHA-256, ptxas options, licence.
+
+`--functions` builds `corpus/functions.tar.xz` instead: every group of `device_functions.py` through
+eight versions of NVRTC, each for one architecture of each version, from sm_35 to sm_120a.
+`TESSERA_PTXAS` names the assemblers that are asked, for the newest version ptxas 13.4.
 """
 
 from __future__ import annotations
@@ -30,6 +35,7 @@ from tests.helpers.ptxas import architecture, assemble, ptxas_version
 HERE = Path(__file__).resolve().parents[1]
 SOURCES = HERE / "corpus" / "sources"
 ARCHIVE = HERE / "corpus" / "corpus.tar.xz"
+FUNCTIONS = ARCHIVE.with_name("functions.tar.xz")
 HANDWRITTEN = HERE.parent / "tests" / "data" / "ptx" / "handwritten"
 CUDA_INCLUDE = Path("/usr/local/cuda/include")
 
@@ -249,6 +255,34 @@ PRODUCERS = (
 )
 
 
+OLD_NVRTC, NVRTC = "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"
+OLD_HEADERS = "nvidia-cuda-runtime-cu12"
+VERSIONS = (
+    (
+        "11.8.89",
+        "nvidia-cuda-nvrtc-cu11",
+        "nvidia-cuda-runtime-cu11==11.8.89",
+        "35,37,50,52,53,60,61,70,72,75,80",
+    ),
+    ("12.3.107", OLD_NVRTC, f"{OLD_HEADERS}==12.3.101", "50,52,60,61,70,75,80,87,90"),
+    ("12.4.127", OLD_NVRTC, f"{OLD_HEADERS}==12.3.101", "86,61,80,52,90,70,72,50"),
+    ("12.6.85", OLD_NVRTC, f"{OLD_HEADERS}==12.6.77", "90,80,75,70,62,53,50"),
+    ("12.8.93", OLD_NVRTC, f"{OLD_HEADERS}==12.9.79", "100,120a,90a,89,75,60"),
+    ("13.0.88", NVRTC, None, "75,80,86,89,90,100,120"),
+    ("13.1.115", NVRTC, None, "86,120,100f,87,75,90,121"),
+    ("13.4.92", NVRTC, None, "90a,80,100a,120a,89,103a,110,88"),
+)
+FUNCTION_PRODUCERS = tuple(
+    Producer(
+        f"nvrtc-{version}",
+        version,
+        OWN,
+        nvrtc(f"{wheel}=={version}", headers, archs, "functions"),
+    )
+    for version, wheel, headers, archs in VERSIONS
+)
+
+
 def check_files(work: Work, producers: Sequence[Producer]) -> list[dict[str, object]]:
     """The manifest entries of all files that ptxas accepts."""
     entries: list[dict[str, object]] = []
@@ -275,7 +309,7 @@ def check_files(work: Work, producers: Sequence[Producer]) -> list[dict[str, obj
     return entries
 
 
-def pack(work: Work, entries: Sequence[dict[str, object]], target: Path = ARCHIVE) -> None:
+def pack(work: Work, entries: Sequence[dict[str, object]], target: Path) -> None:
     """Write the archive; the same files give the same bytes."""
     text = json.dumps({"files": entries}, indent=1) + "\n"
     with tarfile.open(target, "w:xz", preset=9) as archive:
@@ -298,18 +332,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=Path("/tmp/tessera-corpus"))
     parser.add_argument("--only", nargs="*", choices=[producer.name for producer in PRODUCERS])
+    parser.add_argument("--functions", action="store_true", help="the archive of device functions")
     parser.add_argument("--pack", action="store_true", help="check and pack what is built")
     options = parser.parse_args(arguments)
     work = Work(options.work)
+    producers, target = PRODUCERS, ARCHIVE
+    if options.functions:
+        producers, target = FUNCTION_PRODUCERS, FUNCTIONS
     shutil.copytree(SOURCES, work.sources, dirs_exist_ok=True)
     if not options.pack:
-        for producer in PRODUCERS:
+        for producer in producers:
             if options.only is None or producer.name in options.only:
                 print(f"building {producer.name}", flush=True)
                 producer.build(work, work.out(producer.name))
     if options.pack or options.only is None:
-        entries = check_files(work, PRODUCERS)
-        pack(work, entries)
+        entries = check_files(work, producers)
+        pack(work, entries, target)
         print(f"{len(entries)} files, {sum(int(str(e['bytes'])) for e in entries)} bytes")
     return 0
 

@@ -1,6 +1,6 @@
 """Take every PTX file under a folder or in an archive through parse, print, ptxas and back.
 
-    python -m benchmarks.reading.roundtrip PLACE [--limit N] [--no-ptxas] [--option=-O0] [-o FILE]
+    python -m benchmarks.reading.roundtrip PLACE [--refused FILE] [-o FILE]
 
 Prints each failure, and writes the outcome as JSON. Every file is compared: a target that ptxas no
 longer makes code for is raised to the oldest it has, and `TESSERA_PTXAS` may name several
@@ -11,46 +11,23 @@ assemblers (the first that accepts a file judges it). A file that none accepts i
 from __future__ import annotations
 
 import re
-import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks.common import arguments, write
+from benchmarks.reading.accept import read_texts
 from tests.helpers.ptxas import architecture, find_all_ptxas, ptxas_version
 from tests.helpers.roundtrip import Trip, check_text
 
 OLD = 75
 
 
-def find_files(place: Path, limit: int | None) -> Iterator[tuple[str, bytes]]:
-    """Name and content of every .ptx file in a stable order; with a limit, spread evenly."""
-    if place.is_dir():
-        paths = sorted(path for path in place.rglob("*.ptx") if path.is_file())
-        for path in spread(paths, limit):
-            yield path.relative_to(place).as_posix(), path.read_bytes()
-        return
-    with tarfile.open(place) as archive:
-        members = [member for member in archive.getmembers() if member.name.endswith(".ptx")]
-        for member in spread(members, limit):
-            content = archive.extractfile(member)
-            if content is not None:
-                yield member.name, content.read()
-
-
-def spread(files: list[Any], limit: int | None) -> list[Any]:
-    """All files, or some spread evenly over them."""
-    if limit is None or limit >= len(files):
-        return files
-    return [files[index * len(files) // limit] for index in range(limit)]
-
-
-def check_file(text: str, name: str, with_ptxas: bool, extra: tuple[str, ...]) -> Trip:
+def check_file(text: str, name: str) -> Trip:
     """The round trip of one file; a crash of ours is a failure like any other."""
     try:
-        return check_text(text, name, with_ptxas=with_ptxas, extra=extra)
+        return check_text(text, name, with_ptxas=True)
     except Exception as crash:
         return Trip("crash", f"{type(crash).__name__}: {crash}"[:500])
 
@@ -75,9 +52,6 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run over a place; the exit code says whether anything failed."""
     parser = arguments(__doc__)
     parser.add_argument("place", type=Path, help="a folder or an archive")
-    parser.add_argument("--limit", type=int, help="at most this many files, spread evenly")
-    parser.add_argument("--no-ptxas", action="store_true", help="parse and print only")
-    parser.add_argument("--option", action="append", default=[], help="one more option of ptxas")
     parser.add_argument("--refused", type=Path, help="files that ptxas may refuse, with reasons")
     options = parser.parse_args(words)
 
@@ -85,9 +59,9 @@ def main(words: Sequence[str] | None = None) -> int:
     stages: Counter[str] = Counter()
     producers: dict[str, Counter[str]] = {}
     failures, old, started = [], 0, time.monotonic()
-    for name, content in find_files(options.place, options.limit):
+    for name, content in read_texts(options.place):
         text = content.decode("utf-8", "surrogateescape")
-        trip = check_file(text, name, not options.no_ptxas, tuple(options.option))
+        trip = check_file(text, name)
         stage = "listed" if trip.stage == "refused" and name in reasons else trip.stage
         stages[stage] += 1
         producers.setdefault(name.split("/")[0], Counter())[stage] += 1
@@ -96,8 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
             failures.append({"file": name, "stage": stage, "detail": trip.detail})
             print(f"{name}: {stage}: {trip.detail[:300]}", flush=True)
     outcome = {
-        "ptxas": [] if options.no_ptxas else [ptxas_version(path) for path in find_all_ptxas()],
-        "options": options.option,
+        "ptxas": [ptxas_version(path) for path in find_all_ptxas()],
         "files": stages.total(),
         "stages": dict(stages),
         f"compared below sm_{OLD}": old,

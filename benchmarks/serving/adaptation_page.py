@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from math import log10
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks" / "results"
+from benchmarks.common import RESULTS, ROOT
+
 PAGE = ROOT / "docs" / "concepts" / "switching.md"
 BEGIN, END = (
     "<!-- figures: written by `python -m benchmarks.serving.adaptation_page` -->\n",
