@@ -9,7 +9,7 @@ first, since debug information names the path they were compiled from. Every fil
 by ptxas; what is refused is reported and left out. The result is `corpus/corpus.tar.xz` with a
 `manifest.json` inside: producer, version, architecture, bytes, SHA-256, ptxas options, licence.
 
-`--functions` builds `corpus/functions.tar.xz` instead: every group of `device_functions.py` through
+`--functions` builds `corpus/functions.tar.xz` instead: all of `sources/device_functions.py` through
 eight versions of NVRTC, each for one architecture of each version, from sm_35 to sm_120a.
 `TESSERA_PTXAS` names the assemblers that are asked, for the newest version ptxas 13.4.
 """
