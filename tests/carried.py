@@ -18,7 +18,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from tests.sabotage import ROOT, Mutant, _changes, _sites, key_of, mutants, read_rows
+from tests.helpers.code_changes import ROOT, Mutant, changes_of, key_of, mutants, sites_of
+from tests.sabotage import read_rows
 
 SEED, COUNT = 37, 200
 
@@ -58,8 +59,8 @@ def _sites_before(row: Mutant) -> list[int]:
     """Where the change can be made in equal lines of the function, in the file as it was then."""
     text = _version(row["path"], row["source"])
     lines, sites = text.splitlines(), []
-    for site, (function, node) in enumerate(_sites(ast.parse(text))):
-        if function == row["function"] and row["how"] in (how for how, _ in _changes(node)):
+    for site, (function, node) in enumerate(sites_of(ast.parse(text))):
+        if function == row["function"] and row["how"] in (how for how, _ in changes_of(node)):
             reached = getattr(node, "test", getattr(node, "iter", node))
             if lines[reached.lineno - 1].strip() == row["text"]:
                 sites.append(site)

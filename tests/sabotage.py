@@ -2,9 +2,10 @@
 
 `draw -o DRAWN` takes a sample of changes, as many from each package; `run DRAWN -o RESULTS` tries
 them; `show RESULTS` counts them, with what was found out about survivors by reading
-(`tests/data/sabotage/survivors.txt`). `run` first notes which statements each test comes to, then
-forks for each change: the child puts the changed code into the loaded function and runs the tests
-that come there, first those that noticed other changes near it, then the quickest of each file.
+(`tests/data/sabotage/survivors.txt`). `run` first notes in which tests each change makes a
+difference (`tests/helpers/code_changes.py`), then forks for each change: the child puts the changed
+code into the loaded function and runs these tests, first those that noticed other changes near it,
+then the quickest of each file.
 A result is written as soon as it is there, and a second `run` goes on where the first ended. A few
 are tried without the change first, to see that nothing but it makes a test fail. Not mutmut or
 cosmic-ray: neither can choose tests by line, drop a widening, or try changes side by side in one
@@ -14,16 +15,11 @@ tree.
 from __future__ import annotations
 
 import argparse
-import ast
-import builtins
-import copy
 import functools
 import gc
 import hashlib
-import importlib
 import json
 import os
-import random
 import re
 import resource
 import signal
@@ -34,22 +30,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = {
-    "kernel_facts": "tessera/passes/kernel_facts",
-    "lane_values": "tessera/passes/lane_values",
-    "footprint": "tessera/passes/footprint",
-    "dependences": "tessera/passes/dependences",
-    "byte_sets": "tessera/passes/byte_sets",
-    "lowering": "tessera/planning/lower",
-    "checker": "tessera/passes/checker",
-    "access checks": "tessera/backend/ptx_executor/memory",
-}
+from tests.helpers.code_changes import (
+    PACKAGES,
+    ROOT,
+    Mutant,
+    apply_change,
+    differing,
+    draw,
+    key_of,
+    name_of,
+    sources,
+    watch_changes,
+)
+
 TESTS = (
     "kernels",
     "golden",
@@ -64,167 +61,8 @@ BUDGET = 40  # seconds of processor time that a change gets, unless `--budget` s
 CONTROL = 20  # one in so many is tried without its change, which no test may notice
 GONE, BROKEN = 9, 10
 REASONS = ROOT / "tests/data/sabotage/survivors.txt"
-VERDICTS = ("killed", "equivalent", "wider", "alive")
-
-_OPPOSITE = {
-    "Lt": ("LtE", "GtE"), "LtE": ("Lt", "Gt"), "Gt": ("GtE", "LtE"), "GtE": ("Gt", "Lt"),
-    "Eq": ("NotEq",), "NotEq": ("Eq",), "Is": ("IsNot",), "IsNot": ("Is",), "In": ("NotIn",),
-    "NotIn": ("In",), "Add": ("Sub",), "Sub": ("Add",), "BitAnd": ("BitOr",), "BitOr": ("BitAnd",),
-}  # fmt: skip
-_WIDENS = re.compile(r"widen|hull|join|union|cover|anything|unknown")
-_MAKES_MANY = {"tuple", "list", "set", "frozenset", "sorted", "dict"}
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp)
-_FOR_PEOPLE = (ast.Raise, ast.JoinedStr, ast.Assert)
-
-Mutant = dict[str, Any]
-Change = tuple[str, Callable[[], None]]
-
-
-def _less(values: Any) -> Any:
-    """A collection without its last element."""
-    if isinstance(values, dict):
-        return dict(list(values.items())[:-1])
-    return type(values)(list(values)[:-1])
-
-
-builtins.__dict__["_sabotage_less"] = _less
-builtins.__dict__["_sabotage_hits"] = {}
-builtins.__dict__["_sabotage_first"] = lambda first, *_rest, **_named: first
-
-
-def _changes(node: ast.AST) -> Iterator[Change]:
-    """The ways to change a node: what is done, and the function that does it."""
-
-    def put(name: str, value: object) -> Callable[[], None]:
-        return lambda: setattr(node, name, value)
-
-    match node:
-        case ast.Compare(ops=ops):
-            for place, op in enumerate(ops):
-                for other in _OPPOSITE.get(type(op).__name__, ()):
-                    changed = [*ops[:place], getattr(ast, other)(), *ops[place + 1 :]]
-                    yield f"{type(op).__name__} {place} to {other}", put("ops", changed)
-        case ast.BoolOp(op=op, values=values):
-            other = ast.Or() if isinstance(op, ast.And) else ast.And()
-            yield f"{type(op).__name__} to the other", put("op", other)
-            for place in range(len(values)):
-                rest = [*values[:place], *values[place + 1 :]]
-                yield f"without condition {place}", put("values", [*rest, rest[-1]])
-        case ast.BinOp(op=op):
-            for other in _OPPOSITE.get(type(op).__name__, ()):
-                yield f"{type(op).__name__} to {other}", put("op", getattr(ast, other)())
-        case ast.AugAssign(op=ast.BitOr(), target=target):
-            same = copy.deepcopy(target)
-            same.ctx = ast.Load()
-            yield "without what is added", put("value", same)
-        case ast.Constant(value=bool(value)):
-            yield f"{value} to {not value}", put("value", not value)
-        case ast.Constant(value=int(value)):
-            yield f"{value} to {value + 1}", put("value", value + 1)
-            if value > 0:
-                yield f"{value} to {value - 1}", put("value", value - 1)
-        case ast.If(test=test) | ast.IfExp(test=test):
-            yield "branches swapped", put("test", ast.UnaryOp(ast.Not(), test))
-            yield "always", put("test", ast.Constant(True))
-            yield "never", put("test", ast.Constant(False))
-        case ast.While(test=test) if not isinstance(test, ast.Constant):
-            yield "no round", put("test", ast.Constant(False))
-        case ast.comprehension(ifs=[_, *_]):
-            yield "without its filter", put("ifs", [])
-        case ast.Expr(value=ast.Call()):
-            yield "statement left out", put("value", ast.Constant(None))
-        case ast.Return(value=value) if _is_many(value):
-            yield "returns less", put("value", _call("_sabotage_less", [value]))
-        case ast.Call(func=ast.Name(id="min" | "max" as name)):
-            other = "max" if name == "min" else "min"
-            yield f"{name} to {other}", put("func", ast.Name(other, ast.Load()))
-        case ast.Call(func=ast.Name(id=name), args=[_, *_]) if _WIDENS.search(name):
-            yield f"without {name}", put("func", ast.Name("_sabotage_first", ast.Load()))
-        case ast.Call(func=ast.Attribute(attr=name, value=owner), args=args):
-            if _WIDENS.search(name) and not isinstance(owner, ast.Constant):
-                yield f"without {name}", lambda: _take_owner(node, owner, args)
-
-
-def _take_owner(node: ast.Call, owner: ast.expr, arguments: list[ast.expr]) -> None:
-    node.func, node.args = ast.Name("_sabotage_first", ast.Load()), [owner, *arguments]
-
-
-def _is_many(value: ast.expr | None) -> bool:
-    """Whether an expression is a collection, by its form."""
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-        return value.func.id in _MAKES_MANY
-    return isinstance(value, _COMPREHENSIONS)
-
-
-def _call(name: str, arguments: list[Any]) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), arguments, [])
-
-
-def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """A node and those below it, without annotations and texts for people."""
-    yield node
-    for name, value in ast.iter_fields(node):
-        for child in value if isinstance(value, list) else [value]:
-            is_code = isinstance(child, ast.AST) and not isinstance(child, _FOR_PEOPLE)
-            if is_code and name not in ("annotation", "returns"):
-                yield from _inside(child)
-
-
-def _sites(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """The nodes in functions and methods of a module, each with the name of the function."""
-    for outer in tree.body:
-        owner = f"{outer.name}." if isinstance(outer, ast.ClassDef) else ""
-        for function in outer.body if isinstance(outer, ast.ClassDef) else [outer]:
-            if isinstance(function, ast.FunctionDef) and function.name not in (
-                "__repr__",
-                "__str__",
-            ):
-                for statement in function.body:
-                    for node in _inside(statement):
-                        yield owner + function.name, node
-
-
-def mutants(package: str) -> Iterator[Mutant]:
-    for path in sorted((ROOT / PACKAGES[package]).rglob("*.py")):
-        text = path.read_text("utf-8")
-        lines = text.splitlines()
-        for site, (function, node) in enumerate(_sites(ast.parse(text))):
-            for how, _ in _changes(node):
-                reached = getattr(node, "test", getattr(node, "iter", node))
-                yield {
-                    "package": package,
-                    "path": str(path.relative_to(ROOT)),
-                    "function": function,
-                    "site": site,
-                    "how": how,
-                    "lines": [reached.lineno, reached.end_lineno],
-                    "text": lines[reached.lineno - 1].strip(),
-                    "source": hashlib.sha256(text.encode()).hexdigest()[:16],
-                }
-
-
-def apply_change(mutant: Mutant) -> bool:
-    """Puts the changed code into the loaded function; False if the function is a wrapper's."""
-    path = ROOT / mutant["path"]
-    tree = ast.parse(path.read_text("utf-8"))
-    node = [*_sites(tree)][mutant["site"]][1]
-    next(change for how, change in _changes(node) if how == mutant["how"])()
-    code: CodeType = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
-    return _put(path, code, mutant["function"])
-
-
-def _put(path: Path, code: CodeType, function: str) -> bool:
-    name = str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
-    target: Any = importlib.import_module(name)
-    for name in function.split("."):
-        code = next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
-        target = target.__dict__[name]
-    target = getattr(target, "fget", None) or getattr(target, "__func__", target)
-    while hasattr(target, "__wrapped__"):
-        target = target.__wrapped__
-    if isinstance(target, FunctionType):
-        target.__code__ = code
-    return isinstance(target, FunctionType)
+WIDER = ROOT / "benchmarks/results/sabotage_wider.jsonl"
+VERDICTS = ("killed", "equivalent", "measured", "wider", "alive")
 
 
 @functools.cache
@@ -266,48 +104,20 @@ def _fork(
         ended(running.pop(child), status)
 
 
-def sources() -> list[Path]:
-    """The files that are changed."""
-    return [path for folder in PACKAGES.values() for path in sorted((ROOT / folder).rglob("*.py"))]
-
-
 def _passes(item: Any, following: Any) -> bool:
     failed = item.session.testsfailed
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     return bool(item.session.testsfailed == failed)
 
 
-def probe(path: Path) -> None:
-    """Makes the loaded functions of a file note each statement that they come to."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in [*ast.walk(tree)]:
-        for name, block in ast.iter_fields(node):
-            if not isinstance(node, ast.Module | ast.ClassDef) and _is_block(block):
-                noted = list[ast.stmt]()
-                for statement in block:
-                    note = f"_sabotage_hits[{str(path)!r}, {statement.lineno}] = 1"
-                    noted += [*ast.parse(note).body, statement]
-                setattr(node, name, noted)
-    code = compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
-    for function in {name for name, _ in _sites(ast.parse(path.read_text("utf-8")))}:
-        _put(path, code, function)
-
-
-def _is_block(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], ast.stmt)
-
-
 def _watch(items: list[Any], log: Path) -> None:
-    """Writes the statements that each test comes to, and its seconds, of tests that pass."""
-    reached, hits = {}, builtins.__dict__["_sabotage_hits"]
+    """Writes the seconds of each test that passes, and the changes that make a difference in it."""
+    reached, noted = {}, differing()
     for item in items:
-        hits.clear()
+        noted.clear()
         begin = time.process_time()
         if _passes(item, None):
-            lines: dict[str, list[int]] = {}
-            for file, number in sorted(hits):
-                lines.setdefault(str(Path(file).relative_to(ROOT)), []).append(number)
-            reached[item.nodeid] = [time.process_time() - begin, lines]
+            reached[item.nodeid] = [time.process_time() - begin, list(noted)]
     log.write_text(json.dumps(reached))
 
 
@@ -321,8 +131,8 @@ class Sabotage:
     budget: float
     until: float
     jobs: int
-    entered: dict[tuple[str, int], list[int]] = field(default_factory=dict)
-    shares: list[dict[str, float]] = field(default_factory=list)
+    entered: dict[tuple[object, ...], list[int]] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
     noticed: dict[str, Counter[str]] = field(default_factory=dict)
 
     def pytest_runtestloop(self, session: Any) -> bool:
@@ -369,10 +179,11 @@ class Sabotage:
         return True
 
     def _reach(self, session: Any) -> None:
-        """Which tests reach which line: watched once for the code and a file of tests as they are
-        now, and kept in the work folder."""
+        """In which tests each change makes a difference: watched once for these changes, the code
+        and a file of tests as they are now, and kept in the work folder."""
         self.work.mkdir(parents=True, exist_ok=True)
         code = b"".join(p.read_bytes() for p in sources())
+        code += repr([key_of(mutant) for mutant in self.mutants]).encode()
         files: dict[Path, list[Any]] = {}
         names = dict[Path, str]()
         for item in session.items:
@@ -392,8 +203,7 @@ class Sabotage:
         if todo:  # in a child, whose functions note what they come to
 
             def watched_tests() -> None:
-                for path in sources():
-                    probe(path)
+                watch_changes(self.mutants)
                 forget()
                 watched = (lambda f=f, i=i: _watch(i, f) for f, i in todo)
                 _fork(watched, lambda *_: None, self.jobs)
@@ -407,25 +217,22 @@ class Sabotage:
         ]
         watched.sort(key=lambda pair: pair[1][0])
         self.names = [name for name, _ in watched]
-        for number, (_, (_, lines)) in enumerate(watched):
-            every = sum(map(len, lines.values()))
-            self.shares.append({path: len(reached) / every for path, reached in lines.items()})
-            for path, reached in lines.items():
-                for line in reached:
-                    self.entered.setdefault((path, line), []).append(number)
+        for number, (_, (_, keys)) in enumerate(watched):
+            self.counts.append(len(keys))
+            for key in keys:
+                self.entered.setdefault(tuple(key), []).append(number)
 
     def _order(self, mutant: Mutant) -> list[int]:
-        """The tests that come to the statement of a change: first those that noticed others near
-        it; then those that come to little but its file and the quickest of each file, in turn."""
-        statement = statements(mutant["path"])[mutant["lines"][0]]
+        """The tests in which a change makes a difference: first those that noticed others near it;
+        then those in which few make one and the quickest of each file, in turn."""
         ranks = Counter[str]()
         turns = dict[int, tuple[int, int]]()
-        for number in self.entered.get((mutant["path"], statement), ()):
+        for number in self.entered.get(key_of(mutant), ()):
             file = self.names[number].partition("::")[0]
             turns[number] = ranks[file], number
             ranks[file] += 1
         quick = sorted(turns, key=turns.__getitem__)
-        near = sorted(turns, key=lambda number: -self.shares[number].get(mutant["path"], 0))
+        near = sorted(turns, key=self.counts.__getitem__)
         numbers = {name: number for number, name in enumerate(self.names)}
         first = [
             numbers[name]
@@ -464,50 +271,25 @@ class Sabotage:
                 os._exit(1)
 
 
-@functools.cache
-def statements(path: str) -> dict[int, int]:
-    """The line where the innermost statement begins that holds a line, for each line of a file."""
-    begins = {}
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):  # from the outside in
-        if isinstance(node, ast.stmt) and node.end_lineno is not None:
-            begins |= dict.fromkeys(range(node.lineno, node.end_lineno + 1), node.lineno)
-    return begins
-
-
-def key_of(mutant: Mutant) -> tuple[object, ...]:
-    return tuple(mutant[name] for name in ("path", "source", "site", "how"))
-
-
-def name_of(mutant: Mutant) -> tuple[str, ...]:
-    """What `survivors.txt` calls a change; it stays while other lines of the file change."""
-    return tuple(str(mutant[part]) for part in ("path", "function", "how", "text"))
-
-
 def read_rows(path: Path) -> list[Mutant]:
     return (
         [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.exists() else []
     )
 
 
-def draw(count: int, seed: int) -> list[Mutant]:
-    """A sample with as many changes of each package, in random order."""
-    chosen = random.Random(seed)
-    share = -(-count // len(PACKAGES))
-    every = ([*mutants(package)] for package in PACKAGES)
-    drawn = [one for rows in every for one in chosen.sample(rows, min(share, len(rows)))]
-    chosen.shuffle(drawn)
-    return drawn[:count]
-
-
 def reasons() -> dict[tuple[str, ...], tuple[str, str]]:
     """What was found out about survivors by reading, by file, function, change and line: the
-    verdict (`equivalent`, `wider`, `alive`) and why."""
+    verdict (`equivalent`, `measured` or only argued to be `wider`, `alive`) and why."""
     known, verdict, why = {}, "", ""
+    rows = read_rows(WIDER)
+    measured = {name_of(row) for row in rows if row["differ"]}
+    measured -= {name_of(row) for row in rows if row["less"]}
     for line in REASONS.read_text("utf-8").splitlines():
         if line.startswith("    "):
             place, how, text = line.strip().split(" | ", 2)
             path, function = place.split(" ")
-            known[path, function, how, text] = verdict, why
+            is_measured = verdict == "wider" and (path, function, how, text) in measured
+            known[path, function, how, text] = "measured" if is_measured else verdict, why
         elif line and not line.startswith("#"):
             verdict, _, why = line.partition(": ")
     return known
@@ -524,8 +306,11 @@ def show(rows: list[Mutant]) -> None:
         counts = Counter(r["result"] for r in rows if package in (r["package"], None))
         if total := counts.total():
             each = "".join(f"{counts[name]:5} {name}" for name in VERDICTS)
-            share = (counts["killed"] + counts["equivalent"]) / total
-            print(f"{package or 'all':16}{total:5}:{each}; killed or equivalent {share:6.1%}")
+            killed = counts["killed"] / max(1, total - counts["equivalent"])
+            share = 1 - (counts["wider"] + counts["alive"]) / total
+            print(
+                f"{package or 'all':16}{total:5}:{each}; noticed {killed:6.1%}, well {share:6.1%}"
+            )
     for row in sorted(rows, key=lambda row: (row["path"], row["lines"])):
         if row["result"] in ("wider", "alive"):
             place = f"{row['path'].removeprefix('tessera/')}:{row['lines'][0]}"

@@ -1,28 +1,28 @@
 """Does a change of the analysis only ever make it say more? Measured, for survivors of sabotage.
 
 `python -m tests.wider -o RESULTS` tries the changes of `tests/sabotage.py` that `survivors.txt`
-calls wider. With and without each, it analyses the example traces and generated
-kernels that come to the changed statement. A change passes if no read or written byte leaves the
-regions, no further byte is surely written, no pin goes, and every edge that goes has a path in its
-place. What it finds is written as soon as it is there; a second run goes on where the first ended.
+calls wider. It analyses the example traces (the captured models, the zoo, among them), the kernel
+cases and generated kernels once as the code is, and notes for which of them each change makes a
+difference (`tests/helpers/code_changes.py`); these are analysed again with the change. It passes if
+no read or written byte leaves the regions, no further byte is surely written, no pin goes, and
+every edge that goes has a path in its place. What it finds is written as soon as it is there; a
+second run goes on where the first ended. `python -m tests.sabotage show` counts what passed, and
+made a difference for one at least, as accepted.
 """
 
 from __future__ import annotations
 
 import argparse
-import builtins
 import json
 import os
 import pickle
-import time
 import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 from typing import Any
 
-from tessera.frontend.trace.read_trace import parse_trace, read_trace
+from tessera.frontend.trace.read_trace import read_trace
 from tessera.ir.graph.access import AccessKind, Certainty
 from tessera.ir.program.program import Program
 from tessera.passes.base import AnalysisManager
@@ -31,26 +31,23 @@ from tessera.passes.byte_sets.regions import region_bytes
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.dependences import Dependences
 from tests import sabotage
-from tests.helpers.pointer_programs import random_kernel
-from tests.helpers.rare_programs import RareProgram
-from tests.helpers.word_traces import word_trace
-from tests.property.grid_strategies import loop_kernel
-from tests.property.test_pointer_programs import BUFFERS, trace
-from tests.property.test_soundness_generated import program_of
+from tests.helpers import code_changes
+from tests.helpers.case_program import case_program
+from tests.helpers.generated_works import KINDS
+from tests.kernels.cases import CASES
+from tests.kernels.layers import LAYERS
 
 ANALYSIS = ("kernel_facts", "lane_values", "footprint", "dependences", "byte_sets")
 Said = tuple[dict[tuple[int, int, str], Any], set[tuple[int, int]], set[int]]
 
 
 def programs(kernels: int) -> Iterator[tuple[str, Program]]:
-    """The generated ones first, since they are quick; a fourth of each kind."""
-    for seed in range(-(-kernels // 4)):
-        yield f"rare {seed}", program_of(RareProgram(seed).kernel())
-        yield f"loop {seed}", program_of(loop_kernel(seed))
-        yield f"words {seed}", word_trace(seed)
-        text, given = random_kernel(Random(seed), "k", hides=seed % 4 == 3)
-        launch = f"//! launch m.k grid=1,1,1 block=32,1,1 args=[{given}]"
-        yield f"pointers {seed}", parse_trace(trace(BUFFERS, text, [launch]), "k.ptx")
+    """Generated ones first, since they are quick, as many of each kind."""
+    for number in range(kernels):
+        kind, seed = [*KINDS][number % len(KINDS)], number // len(KINDS)
+        yield f"{kind} {seed}", KINDS[kind](seed)[0]
+    for case in (*CASES, *LAYERS):
+        yield case.name, case_program(case, case.make())
     for path in sorted((sabotage.ROOT / "examples/traces").glob("*.ptx")):
         yield path.name, read_trace(path)
 
@@ -117,29 +114,23 @@ def _in_child(work: Any) -> None:
         raise SystemExit("this program has a fault, see above")
 
 
-def _watched(given: dict[str, Program], kept: Path) -> None:
-    """What is said of each program without a change, and the statements that it comes to."""
-    for path in sabotage.sources():
-        if any(sabotage.PACKAGES[name] in str(path) for name in ANALYSIS):
-            sabotage.probe(path)
-    hits = builtins.__dict__["_sabotage_hits"]
-    found = {}
-    for name, program in given.items():
+def _watch(todo: list[dict[str, Any]], kernels: int, kept: Path) -> None:
+    """What is said of each program, and the changes that make a difference there."""
+    code_changes.watch_changes(todo)
+    noted, found = code_changes.differing(), {}
+    for name, program in programs(kernels):
         sabotage.forget()
-        hits.clear()
-        begin = time.process_time()
-        found[name] = said(program), {*hits}, time.process_time() - begin
+        noted.clear()
+        found[name] = said(program), {*noted}
     kept.write_bytes(pickle.dumps(found))
 
 
 def _try(change: dict[str, Any], given: dict[str, Program], found: Any, output: Path) -> None:
-    sabotage.apply_change(change)
-    path = sabotage.ROOT / change["path"]
-    statement = sabotage.statements(change["path"])[change["lines"][0]]
-    reached = [name for name in given if (str(path), statement) in found[name][1]]
+    code_changes.apply_change(change)
+    differ = [name for name in given if sabotage.key_of(change) in found[name][1]]
     row = {name: change[name] for name in ("path", "source", "site", "how", "function", "text")}
-    row |= {"programs": len(given), "reached": len(reached), "wider": 0, "less": ""}
-    for name in reached:
+    row |= {"programs": len(given), "differ": len(differ), "wider": 0, "less": ""}
+    for name in differ:
         sabotage.forget()
         try:
             after = said(given[name])
@@ -167,18 +158,15 @@ def main() -> None:
     todo = [
         change
         for name in ANALYSIS
-        for change in sabotage.mutants(name)
+        for change in code_changes.mutants(name)
         if known.get(sabotage.name_of(change), ("", ""))[0] == options.verdict
         and sabotage.key_of(change) not in done
     ]
-    given = dict(programs(options.kernels))
     kept = options.output.with_suffix(".pickle")
-    _in_child(lambda: _watched(given, kept))
+    _in_child(lambda: _watch(todo, options.kernels, kept))
     found = pickle.loads(kept.read_bytes())
-    print(
-        f"{len(todo)} changes, {len(given)} programs, {sum(f[2] for f in found.values()):.0f} s",
-        flush=True,
-    )
+    given = dict(programs(options.kernels))
+    print(f"{len(todo)} changes, {len(given)} programs", flush=True)
     for change in todo:
         _in_child(lambda c=change: _try(c, given, found, options.output))
     kept.unlink()

@@ -26,6 +26,7 @@ from tests import sabotage
 from tests.certificates import checker, trial
 from tests.certificates.producer import access_record
 from tests.certificates.ptx_reader import Refused
+from tests.helpers import code_changes
 
 PACKAGES = ("footprint", "lane_values")
 _RECORDED = sabotage.ROOT / "benchmarks" / "results" / "sabotage.jsonl"
@@ -98,7 +99,7 @@ def judge(change: dict[str, Any], given: Proven) -> str:
     with tempfile.NamedTemporaryFile("r") as file:
         if not (child := os.fork()):
             resource.setrlimit(resource.RLIMIT_CPU, (used + _SECONDS, used + _SECONDS))
-            sabotage.apply_change(change)
+            code_changes.apply_change(change)
             sabotage.forget()
             Path(file.name).write_text(answer(given) or "accepted")
             os._exit(0)
@@ -108,7 +109,7 @@ def judge(change: dict[str, Any], given: Proven) -> str:
 
 def changes(sample: int, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
     known, rows = sabotage.reasons(), sabotage.read_rows(_RECORDED)
-    every = [change for package in PACKAGES for change in sabotage.mutants(package)]
+    every = [change for package in PACKAGES for change in code_changes.mutants(package)]
     exact = {sabotage.key_of(row) for row in rows if row["result"] == "survived"}
     for change in every:
         name = sabotage.name_of(change)

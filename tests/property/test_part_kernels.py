@@ -185,6 +185,7 @@ def is_refused(text: str) -> bool:
         ("%r1), all__of_k__x2of8", "%r1), all"),
         ("%r1), all__of_k__x2of8", "%r1), all__of_k__x0of8"),
         (".entry k__x2of8", ".entry k__x3of8"),
+        ('.file 1 "k.cu"', ".func other() { ret; }"),
         (".reqnctapercluster 2, 1, 1", ".reqnctapercluster 1, 1, 1"),
     ],
 )

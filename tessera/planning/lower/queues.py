@@ -259,17 +259,12 @@ class _QueueBuilder:
             self._note(touch, own, number)
 
     def _awaits(self, own: int, clock: _Clock, wanted: _Clock) -> list[tuple[int, int]]:
-        """The operations of other queues to wait for, without those that others imply."""
-        awaited = [
+        """The operations of other queues to wait for."""
+        return [
             (other, index)
             for other, index in enumerate(wanted)
             if other != own and index > clock[other]
         ]
-        if len(awaited) == 2:
-            for (queue, index), (other, after) in (awaited, reversed(awaited)):
-                if self.clocks[other][after][queue] >= index:
-                    return [(other, after)]
-        return awaited
 
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
         """The last operations that must precede the touches."""

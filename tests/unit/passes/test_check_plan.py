@@ -12,7 +12,7 @@ import pytest
 from tessera.diagnostics import Diagnostic
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.graph.region import Interval
-from tessera.ir.plan.launch_program import AreaKind, Home, LoweredReplica
+from tessera.ir.plan.launch_program import HOST, AreaKind, Home, LoweredReplica
 from tessera.ir.plan.plan import Replica
 from tessera.ir.program.program import BufferId, Program, Role
 from tessera.passes.checker import check_plan, limits
@@ -617,6 +617,14 @@ def test_homes_are_complete_and_agree() -> None:
         found = judge([one, other], lowered([one[0], other[0]], first, second), "a", "a")
         assert found != ()
         assert set(codes(found)) <= {"TSR4013", "TSR4009", "TSR4007"}
+
+
+@pytest.mark.parametrize("names", [(HOST,), (HOST, "a"), ("a", "a"), ("a", "b", "a")])
+def test_devices_have_names_of_their_own(names: tuple[str, ...]) -> None:
+    one = build([("s", 64, Role.STATE)], [[("s", "read", ALL)]])
+    made = lowered([one[0]], "place s a 0\nhome s a 0:64\na compute: run 0")
+    assert judge([one], made, "a") == ()
+    assert "need names of their own" in said(judge([one], replace(made, devices=names), "a"))
 
 
 def test_what_traces_share_is_alike() -> None:

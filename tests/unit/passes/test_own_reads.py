@@ -247,6 +247,11 @@ def test_what_an_earlier_step_wrote_stays_a_read() -> None:
     assert reads(BACK, earlier + launch()) == ["t"]
 
 
+def test_what_an_earlier_step_only_read_does_not_stay() -> None:
+    assert reads(BACK, "memcpy y t bytes=4\n" + launch()) == []
+    assert reads(BACK, "memset y bytes=4 value=0\n" + launch()) == []
+
+
 def test_another_load_of_the_same_bytes_stays() -> None:
     """Equal accesses are one in the report, whatever instruction they are of."""
     assert reads(f"{BACK} bar.sync 0; {ALIAS}", launch()) == ["y"]
