@@ -6,14 +6,14 @@ Two operations on different queues of a device that touch the same memory, one o
 ordered by an event; memory is compared by address, so that buffers that share bytes are ordered
 too. A clock per operation (the progress of each queue when it is done) leaves out events that
 others imply. A buffer is freed before the first operation that touches a later user of its bytes.
-Only bytes that a transfer touches, and buffers that share bytes with them, are watched: everything
-else runs on one queue, in order.
+Only buffers that a transfer touches, those that share bytes with them (its queue may free them) and
+those that share bytes with the latter are watched: everything else runs on one queue, in order.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tessera.ir.plan.launch_program import (
     AreaKind,
@@ -74,8 +74,9 @@ def find_queues(
 
 
 def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozenset[int]:
-    """The buffers that transfers of a device touch, and those that share bytes with them."""
-    watched = {
+    """The buffers on whose bytes queues of transfers of a device act: they move some and free
+    others; and those that share bytes with either."""
+    moved = {
         buffer
         for action in use.actions
         if isinstance(action.what, Transfer) and device in (action.what.source, action.what.target)
@@ -86,19 +87,26 @@ def _watched(use: TraceUse, device: str, places: Mapping[int, Place]) -> frozens
         for buffer, place in places.items()
         if place.kind is AreaKind.SLOT
     }
-    moved: list[tuple[int, int]] = []
-    for start, end in sorted(spans[buffer] for buffer in watched if buffer in spans):
-        if moved and start <= moved[-1][1]:
-            moved[-1] = (moved[-1][0], max(end, moved[-1][1]))
+    freed = moved | _sharing(spans, moved)
+    return frozenset(freed | _sharing(spans, freed))
+
+
+def _sharing(spans: Mapping[int, tuple[int, int]], buffers: Collection[int]) -> set[int]:
+    """The buffers that share bytes with some."""
+    taken: list[tuple[int, int]] = []
+    for start, end in sorted(spans[buffer] for buffer in buffers if buffer in spans):
+        if taken and start <= taken[-1][1]:
+            taken[-1] = (taken[-1][0], max(end, taken[-1][1]))
         else:
-            moved.append((start, end))
-    starts = [start for start, _ in moved]
+            taken.append((start, end))
+    starts = [start for start, _ in taken]
+    sharing = set()
     for buffer, (start, end) in spans.items():
         before = bisect_right(starts, start) - 1
-        is_behind = before >= 0 and moved[before][1] > start
+        is_behind = before >= 0 and taken[before][1] > start
         if is_behind or (before + 1 < len(starts) and starts[before + 1] < end):
-            watched.add(buffer)
-    return frozenset(watched)
+            sharing.add(buffer)
+    return sharing
 
 
 class _Entry:
