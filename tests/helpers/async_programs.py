@@ -150,7 +150,9 @@ def _tensor(rng: random.Random) -> Hopper:
     least = [0 if kind in ("store", "reduce") else -size for size in box]
     places = [rng.choice((0, 0, rng.randint(least[a], dims[a]))) for a in range(rank)]
     places[0] -= places[0] % (16 // width)
-    swizzle = rng.choice((0, 0, 1, 2, 3)) if box[0] * width <= 32 else 0
+    # An H200 ends a kernel that swizzles narrow boxes of four dimensions, partly outside, with an
+    # illegal address.
+    swizzle = rng.choice((0, 0, 1, 2, 3)) if box[0] * width <= 32 and rank < 4 else 0
     count = _product(box) * width
     threads = 32 if kind == "made" else rng.choice((32, 64))
     head = (
