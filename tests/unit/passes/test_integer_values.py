@@ -204,7 +204,7 @@ def test_past_the_top_bit(text: str, numbers: tuple[int, ...], result: int) -> N
 
 
 def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
-    """Whether an H200 did something else than the ISA says (`constants_gpu.json`)."""
+    """Whether an H200 did something other than the ISA says (`constants_gpu.json`)."""
     if opcode.name == "mad" and "hi" in opcode.modifiers:
         return numbers[2] != 0
     if opcode.name not in {"bfe", "bfi"}:
