@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.frontend.ptx.outline import outline_body
-from tessera.frontend.ptx.statement_runs import STATEMENT, RunSplitter
+from tessera.frontend.ptx.statement_runs import RunSplitter, statement_expression
 from tessera.frontend.ptx.terminals import BLANKS, COMMENT, NAME, STRING
 from tessera.frontend.text.bulk import collector_paused
 from tessera.ir.ptx import syntax as ptx
@@ -66,9 +66,7 @@ class TextBody:
             rare = parse_instruction(text)
             assert rare is not None, "it was read before"
             return rare
-        (statement,) = self.splitter.split(f"{text};", 0)
-        assert isinstance(statement, ptx.Instruction)
-        return statement
+        return self.splitter.instruction(text)
 
     def rename(self, texts: Sequence[str], names: Mapping[str, str]) -> list[str]:
         """Texts of the outline with other names; those that are tokens already stay."""
@@ -94,7 +92,7 @@ class BodyReader:
                 return TextBody(text, start, end, self.splitter, outline), end + 1
         depth, position = 0, start
         while depth <= MAX_BLOCKS:
-            statement = STATEMENT.match(text, position)
+            statement = statement_expression().match(text, position)
             if statement is None:
                 return None
             brace = statement[9]

@@ -22,7 +22,7 @@ from tessera.frontend.ptx import registers, values
 from tessera.frontend.ptx.constants import number_constant
 from tessera.frontend.ptx.declarations import PRAGMA
 from tessera.frontend.ptx.registers import SHORT, Declared, Registers, leading, read_declaration
-from tessera.frontend.ptx.statement_runs import LOCATION, PROTOTYPE, STATEMENT, TARGETS
+from tessera.frontend.ptx.statement_runs import INSTRUCTION, LOCATION, PROTOTYPE, TARGETS
 from tessera.frontend.ptx.terminals import (
     BLANK,
     BLANKS,
@@ -74,7 +74,7 @@ _STATEMENT_BRACES = re.compile(rf";(?:{BLANK}[{{}}])++")
 _AFTER_COLON = re.compile(rf":{BLANK}[{{}}]")
 _LABEL = re.compile(rf"{BLANK}({NAME}){BLANK}:(?!:)")
 _PRAGMA = re.compile(PRAGMA)
-_PROTOTYPE, _TARGETS, _NAMES = re.compile(PROTOTYPE), re.compile(TARGETS), re.compile(NAME)
+_TARGETS, _NAMES = re.compile(TARGETS), re.compile(NAME)
 
 _INSTRUCTION = re.compile(rf"(?:@{BLANK}!?{BLANK}{NAME}{BLANK})?{NAME}(?:{MODIFIER})*+[^#]*+")
 """What may be an instruction that only the grammar reads."""
@@ -248,7 +248,7 @@ class _Others:
                 if _TARGETS.fullmatch(text):
                     self.targets.update(_NAMES.findall(text)[1:])
                     text = _MARK
-                elif _PROTOTYPE.fullmatch(text):
+                elif text[:1] == "." and re.fullmatch(PROTOTYPE, text):
                     text = _MARK
             if text[:1] == "." and not _PRAGMA.fullmatch(text):
                 self.late.append(text)
@@ -364,9 +364,8 @@ def _is_well_formed(statement: str) -> bool:
     """Whether a statement is an ordinary instruction."""
     if statement in _WELL_FORMED:
         return True
-    match = STATEMENT.fullmatch(f"{statement};")
-    if match is None or 0 not in (match.start(2), match.start(3)):
-        return False  # something else than an instruction, or something in front of it
+    if INSTRUCTION.fullmatch(f"{statement};") is None:
+        return False
     if len(_WELL_FORMED) > values.MANY:
         _WELL_FORMED.clear()
     _WELL_FORMED.add(statement)

@@ -10,6 +10,7 @@ grammar, which reports the fault and its place.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 
@@ -55,18 +56,25 @@ _SECTION = re.compile(TERMINALS["SECTION"])
 _NAME = re.compile(NAME)
 _ALIAS = re.compile(rf"{TERMINALS['ALIAS']}{BLANK}({NAME}){BLANK},{BLANK}({NAME}){BLANK};")
 _PRAGMA = re.compile(rf"({PRAGMA}){BLANK};")
+_PARAMETERS = re.compile(rf"{PARAMETER_LIST}|\({BLANK}\)")
+_IN_PARENTHESES = r"(\([^()]*+\))"
 _FUNCTION = re.compile(
     rf"(?:({LINKAGE}){BLANK})?"
-    rf"(?:({TERMINALS['ENTRY']})|{TERMINALS['FUNC']}(?:{BLANK}({PARAMETER_LIST}|\({BLANK}\)))?)"
+    rf"(?:({TERMINALS['ENTRY']})|{TERMINALS['FUNC']}(?:{BLANK}{_IN_PARENTHESES})?)"
     rf"{BLANK}({NAME}){BLANK}"
-    rf"({PARAMETER_LIST}|\({BLANK}\))?((?:{GAP}(?:{DIRECTIVES}|{PRAGMA}{BLANK};))*+){GAP}([{{;])"
+    rf"{_IN_PARENTHESES}?((?:{GAP}(?:{DIRECTIVES}|{PRAGMA}{BLANK};))*+){GAP}([{{;])"
 )
-_VARIABLE = re.compile(MODULE_VARIABLE)
 _LINES = re.compile(r"#|@@|\.section")
 """The beginnings of what may hold `//` and `/*` that begin no comment."""
 _COMMENT = re.compile(COMMENT)
 # A comment without an end takes the rest of the text: nothing has to look for its end again.
 _LANDMARK = re.compile(rf"[;{{}}]|{COMMENT}|/\*(?s:.*)|{STRING}|#[^\n]*+")
+
+
+@functools.cache
+def _variable() -> re.Pattern[str]:
+    """A variable; few small files have one."""
+    return re.compile(MODULE_VARIABLE)
 
 
 def scan_module(source: Source, splitter: RunSplitter, read_items: ReadItems) -> ptx.Module | None:
@@ -126,10 +134,6 @@ class _Scanner:
 
     def ordinary(self, text: str, at: int) -> int | None:
         """Take the item at an offset, if it is ordinary, and return its end."""
-        variable = _VARIABLE.match(text, at)
-        if variable is not None:
-            self.taken += module_variable(variable, self.numbers)
-            return variable.end()
         function = _FUNCTION.match(text, at)
         if function is not None:
             return self.function(function, at)
@@ -154,11 +158,16 @@ class _Scanner:
         if (pragma := _PRAGMA.match(text, at)) is not None:
             self.taken.append(ptx.Pragma(strings_in(pragma[1]), at))
             return pragma.end()
+        if (variable := _variable().match(text, at)) is not None:
+            self.taken += module_variable(variable, self.numbers)
+            return variable.end()
         return None
 
     def function(self, head: re.Match[str], at: int) -> int | None:
         """Take a function, if its body is ordinary, and return its end."""
         linkage, entry, returns, name, parameters, directives, after = head.groups()
+        if not all(map(_PARAMETERS.fullmatch, filter(None, (returns, parameters)))):
+            return None
         if "/" in directives:
             if '"' in directives:
                 return None

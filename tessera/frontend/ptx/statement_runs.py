@@ -66,15 +66,19 @@ LOCATION = rf"{TERMINALS['LOC']}{SPACES}++{TRIPLE}(?:{SPACES}*+{INLINED})?(?!{BL
 LABEL = rf"{NAME}{BLANK}:(?!{GAP}(?:\.callprototype\b|{TERMINALS['TARGET_LIST']}))"
 
 
-def _statement(capture: str) -> str:
+def _instruction(capture: str) -> str:
     guard = rf"({capture}@{BLANK}!?{BLANK}{NAME})?{BLANK}"
     opcode = rf"({capture}{NAME}(?:{MODIFIER})*+)"
-    operands = rf"{BLANK}({capture}(?:{OPERANDS})?);"
+    return rf"{guard}{opcode}{BLANK}({capture}(?:{OPERANDS})?);"
+
+
+def _statement(capture: str) -> str:
     label = rf"({capture}{LABEL})"
     location = rf"({capture}{LOCATION})"
     declaration = rf"({capture}{DECLARATION}){BLANK};"
     pragma = rf"({capture}{PRAGMA}){BLANK};"
-    return rf"{GAP}(?:{label}|{guard}{opcode}{operands}|{location}|{declaration}|{pragma})"
+    instruction = _instruction(capture)
+    return rf"{GAP}(?:{label}|{instruction}|{location}|{declaration}|{pragma})"
 
 
 ONE_STATEMENT = _statement("?:")
@@ -87,11 +91,21 @@ PROTOTYPE = (
 )
 TARGETS = rf"{TERMINALS['TARGET_LIST']}{BLANK}{NAME}(?:{BLANK},{BLANK}{NAME})*+"
 _AIMS = rf"{NAME}{BLANK}:{BLANK}(?:{PROTOTYPE}|{TARGETS})"
-STATEMENT = re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
-"""One statement with its parts, or a brace (the last group)."""
-_OPERAND = re.compile(OPERAND)
+INSTRUCTION = re.compile(_instruction(""))
+"""One instruction with its parts."""
 _ATOM = re.compile(ATOM)
 _NAME = re.compile(NAME)
+
+
+@functools.cache
+def statement_expression() -> re.Pattern[str]:
+    """One statement with its parts, or a brace (the last group); small files do not need it."""
+    return re.compile(rf"{_statement('')}|{GAP}(?:({_AIMS}){BLANK};|([{{}}]))")
+
+
+@functools.cache
+def _operand_expression() -> re.Pattern[str]:
+    return re.compile(OPERAND)
 
 
 def _location(text: str) -> Callable[[int], ptx.Location]:
@@ -168,7 +182,8 @@ class RunSplitter:
         locations = self._locations
         instruction = ptx.Instruction
         outer: list[tuple[list[ptx.Statement], int]] = []
-        for match in iter(STATEMENT.scanner(text).match, None):  # type: ignore[attr-defined]
+        scanner = statement_expression().scanner(text)  # type: ignore[attr-defined]
+        for match in iter(scanner.match, None):
             label, guard, opcode, operands, location, declaration, pragma, aims, brace = (
                 match.groups()
             )
@@ -199,13 +214,21 @@ class RunSplitter:
                 append(ptx.Block(inside, at))
         return statements
 
+    def instruction(self, text: str) -> ptx.Instruction:
+        """The instruction that a text is, without its `;`."""
+        match = INSTRUCTION.fullmatch(f"{text};")
+        assert match is not None, "it was read before"
+        guard, opcode, operands = match.groups()
+        read = None if guard is None else self._guards[guard]
+        return ptx.Instruction(read, self._opcodes[opcode], self._lists[operands], 0)
+
     def opcode(self, text: str) -> ptx.Opcode:
         """The shared record of an opcode with its modifiers."""
         record: ptx.Opcode = self._opcodes[text]
         return record
 
     def _operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
-        return tuple(map(self._operands.__getitem__, _OPERAND.findall(text)))
+        return tuple(map(self._operands.__getitem__, _operand_expression().findall(text)))
 
     def _operand(self, text: str) -> ptx.Operand:
         match text[0]:
