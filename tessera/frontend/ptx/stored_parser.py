@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ FILE = PACKAGE / "data" / "ptx_parser.json.gz"
 
 
 def _key(grammar: str) -> str:
-    return hashlib.sha256(f"{lark.__version__}\n{grammar}".encode()).hexdigest()
+    rules = re.sub(r"^//.*\n", "", grammar, flags=re.MULTILINE)
+    return hashlib.sha256(f"{lark.__version__}\n{rules}".encode()).hexdigest()
 
 
 def store_parser(grammar: str, parser: lark.Lark) -> None:
