@@ -331,7 +331,8 @@ def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on."""
-    version = subprocess.run(["ptxas", "--version"], capture_output=True, text=True).stdout
+    command = [find_ptxas() or "ptxas", "--version"]
+    version = subprocess.run(command, capture_output=True, text=True).stdout
     return common.machine() | {"cores_used": 1, "ptxas": version.strip().splitlines()[-2:]}
 
 
