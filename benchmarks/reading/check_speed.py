@@ -16,10 +16,13 @@ and counts how many `-arch compute_XX` refuses: those that it accepts need code 
 
 from __future__ import annotations
 
+import argparse
 import gc
+import itertools
 import json
 import random
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -31,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, write
-from benchmarks.reading.parse import cpu_seconds, machine, measure_growth
+from benchmarks.reading.parse import cpu_seconds, machine, timed
 from tessera.frontend.ptx.read_ptx import parse_module
 from tests.fuzz.faults.record import RECORDED, Planted, apply
 from tests.helpers.corpus import extracted, manifest
@@ -46,6 +49,12 @@ CLASSES = (
 )
 SMALL_TURNS = 5
 LEAST_FILES = 10
+SIZES_MB = (5, 10, 20)
+HEAD = (
+    ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n"
+)
+REGISTER = re.compile(r"%(rd|rs|r|fd|f|p)(?=[\d<])")
+ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 HEADER = re.compile(r".*?\.target[^\n]*\n(?:\s*\.address_size[^\n]*\n)?", re.DOTALL)
 
 
@@ -140,12 +149,102 @@ def judge_faults(folder: Path) -> dict[str, Any]:
     }
 
 
+# --- growth --------------------------------------------------------------------------------------
+
+
+def synthetic_text(texts: Sequence[str], size: int) -> str:
+    """About `size` bytes of distinct kernels: real ones in turn, each under a name of its own.
+
+    From the second round on, registers get new names too: no line of one round is one of another,
+    so that nothing is gained by recognising text that was read before.
+    """
+    parts, length = [HEAD], len(HEAD)
+    for number, text in enumerate(itertools.cycle(texts)):
+        start = ENTRY.search(text)
+        if start is None:
+            continue
+        name = re.compile(rf"\b{start.group(1)}(?=\(|_param_)")
+        part = name.sub(f"kernel_{number}", text[start.start() :]).rstrip() + "\n"
+        part = REGISTER.sub(rf"%\1{'x' * (number // len(texts))}", part)
+        parts.append(part)
+        length += len(part)
+        if length >= size:
+            break
+    return "".join(parts)
+
+
+def single_entry_texts(folder: Path, entries: Sequence[dict[str, Any]]) -> list[str]:
+    """Triton kernels: one entry, no module variables, sections left off."""
+    chosen = []
+    for entry in entries:
+        text = (folder / entry["file"]).read_bytes().decode()
+        if not entry["producer"].startswith("triton") or text.count(".entry") != 1:
+            continue
+        if entry["arch"] not in ("sm_80", "sm_89", "sm_90", "sm_90a"):
+            continue
+        start = ENTRY.search(text)
+        if start is None or ".global" in text[: start.start()] or ".func" in text[: start.start()]:
+            continue
+        chosen.append(re.split(r"^\s*\.file", strip_debug(text), flags=re.MULTILINE)[0])
+    return chosen
+
+
+def measure_growth(folder: Path, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Seconds and peak memory at three sizes, each in a fresh process."""
+    texts = single_entry_texts(folder, entries)
+    rows = []
+    for megabytes in SIZES_MB:
+        text = synthetic_text(texts, megabytes * 1_000_000)
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch, "large.ptx")
+            path.write_text(text)
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.reading.check_speed",
+                "--measure-one",
+                str(path),
+            ]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows.append(
+            {"bytes": len(text), "kernels": text.count(".entry"), **json.loads(done.stdout)}
+        )
+    return rows
+
+
+def measure_one(path: Path) -> dict[str, Any]:
+    """Parse one file in this process and say what it took; for `measure_growth`."""
+    text = path.read_text()
+    parse_module(HEAD, "warm.ptx")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = timed(lambda: parse_module(text, "large.ptx"))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "wall_s": round(seconds.wall, 3),
+        "cpu_s": round(seconds.cpu, 3),
+        "mb_per_s": round(len(text) / seconds.wall / 1e6, 3),
+        "mb_per_cpu_s": round(len(text) / seconds.cpu / 1e6, 3),
+        "peak_mb": round(peak / 1024),
+        "peak_before_mb": round(before / 1024),
+    }
+
+
+def strip_debug(text: str) -> str:
+    """The text without `.loc` lines and debug sections, which follow all functions."""
+    text = re.sub(r"^[ \t]*\.loc[ \t].*\n", "", text, flags=re.MULTILINE)
+    return re.split(r"^[ \t]*\.section", text, flags=re.MULTILINE)[0]
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     parser = arguments(__doc__, "check_speed.json")
     parser.add_argument("--repeats", type=int, default=4, help="the first of them stands apart")
     parser.add_argument("--every", type=int, default=1, help="only every so many files")
+    parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
+    if options.measure_one:
+        print(json.dumps(measure_one(options.measure_one)))
+        return 0
     folder = extracted()
     entries = manifest(folder)[:: options.every]
     random.Random(1).shuffle(entries)  # files of one producer are alike

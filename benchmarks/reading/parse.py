@@ -6,19 +6,14 @@ Measures, per file of the corpus, a parse (no cache on disk) to the verified mod
 become records when they are asked for; the same with every body asked for (`build`); and `ptxas
 -O3`. The three take turns, file by file. The first turn of each is kept apart (`first_cpu_s`) and
 counts in nothing else: it compiles expressions and brings files into memory. `--large` adds files
-above 1 MB, which nvcc makes of `benchmarks/kernels/large.cu`. Totals by producer and by size;
-growth with size at three sizes up to 20 MB, with peak memory in a process of its own; and what
-debug sections and `.loc` lines cost. Prints tables, writes JSON. Everything runs on one core: the
-process pins itself, and ptxas inherits that. Both clock and CPU time are kept: on a shared machine
-only the second says much.
+above 1 MB, which nvcc makes of `benchmarks/kernels/large.cu`. Totals by producer and by size.
+Prints tables, writes JSON. Everything runs on one core: the process pins itself, and ptxas inherits
+that. Both clock and CPU time are kept: on a shared machine only the second says much.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import itertools
-import json
 import os
 import re
 import resource
@@ -40,13 +35,7 @@ from tests.helpers.corpus import extracted, manifest
 from tests.helpers.ptxas import find_ptxas
 
 LARGE = KERNELS / "large.cu"
-SIZES_MB = (5, 10, 20)
-HEADER = (
-    ".version 9.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 global_smem[];\n"
-)
 DEBUG_TARGET = re.compile(r"^\.target.*\bdebug\b", re.MULTILINE)
-REGISTER = re.compile(r"%(rd|rs|r|fd|f|p)(?=[\d<])")
-ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,110 +206,6 @@ def large_files(folder: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def synthetic_text(texts: Sequence[str], size: int) -> str:
-    """About `size` bytes of distinct kernels: real ones in turn, each under a name of its own.
-
-    From the second round on, registers get new names too: no line of one round is one of another,
-    so that nothing is gained by recognising text that was read before.
-    """
-    parts, length = [HEADER], len(HEADER)
-    for number, text in enumerate(itertools.cycle(texts)):
-        start = ENTRY.search(text)
-        if start is None:
-            continue
-        name = re.compile(rf"\b{start.group(1)}(?=\(|_param_)")
-        part = name.sub(f"kernel_{number}", text[start.start() :]).rstrip() + "\n"
-        part = REGISTER.sub(rf"%\1{'x' * (number // len(texts))}", part)
-        parts.append(part)
-        length += len(part)
-        if length >= size:
-            break
-    return "".join(parts)
-
-
-def single_entry_texts(folder: Path, entries: Sequence[dict[str, Any]]) -> list[str]:
-    """Triton kernels: one entry, no module variables, sections left off."""
-    chosen = []
-    for entry in entries:
-        text = (folder / entry["file"]).read_bytes().decode()
-        if not entry["producer"].startswith("triton") or text.count(".entry") != 1:
-            continue
-        if entry["arch"] not in ("sm_80", "sm_89", "sm_90", "sm_90a"):
-            continue
-        start = ENTRY.search(text)
-        if start is None or ".global" in text[: start.start()] or ".func" in text[: start.start()]:
-            continue
-        chosen.append(re.split(r"^\s*\.file", strip_debug(text), flags=re.MULTILINE)[0])
-    return chosen
-
-
-def measure_growth(folder: Path, entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Seconds and peak memory at three sizes, each in a fresh process."""
-    texts = single_entry_texts(folder, entries)
-    rows = []
-    for megabytes in SIZES_MB:
-        text = synthetic_text(texts, megabytes * 1_000_000)
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch, "large.ptx")
-            path.write_text(text)
-            command = [sys.executable, "-m", "benchmarks.reading.parse", "--measure-one", str(path)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-        rows.append(
-            {"bytes": len(text), "kernels": text.count(".entry"), **json.loads(done.stdout)}
-        )
-    return rows
-
-
-def measure_one(path: Path) -> dict[str, Any]:
-    """Parse one file in this process and say what it took; for `measure_growth`."""
-    text = path.read_text()
-    parse_module(HEADER, "warm.ptx")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seconds = timed(lambda: parse_module(text, "large.ptx"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {
-        "wall_s": round(seconds.wall, 3),
-        "cpu_s": round(seconds.cpu, 3),
-        "mb_per_s": round(len(text) / seconds.wall / 1e6, 3),
-        "mb_per_cpu_s": round(len(text) / seconds.cpu / 1e6, 3),
-        "peak_mb": round(peak / 1024),
-        "peak_before_mb": round(before / 1024),
-    }
-
-
-def measure_debug(folder: Path, entries: Sequence[dict[str, Any]], repeats: int) -> dict[str, Any]:
-    """What `.loc` lines and debug sections add to the time of the files that have them."""
-    with_debug = without = size = stripped = 0.0
-    chosen = [entry for entry in entries if re.search(r"_G\.|lineinfo|debug|triton", entry["file"])]
-    for entry in chosen:
-        text = (folder / entry["file"]).read_bytes().decode()
-        bare = strip_debug(text)
-        took = in_turns(
-            {
-                "with": lambda text=text: parse_module(text, "debug.ptx"),  # type: ignore[misc]
-                "without": lambda bare=bare: parse_module(bare, "debug.ptx"),  # type: ignore[misc]
-            },
-            repeats,
-        )
-        with_debug += took["with"]["cpu_s"]
-        without += took["without"]["cpu_s"]
-        size, stripped = size + len(text), stripped + len(bare)
-    return {
-        "files": len(chosen),
-        "bytes": int(size),
-        "bytes_without_debug": int(stripped),
-        "parse_cpu_s": round(with_debug, 3),
-        "parse_without_debug_cpu_s": round(without, 3),
-        "debug_mb_per_cpu_s": round((size - stripped) / 1e6 / max(with_debug - without, 1e-9), 1),
-    }
-
-
-def strip_debug(text: str) -> str:
-    """The text without `.loc` lines and debug sections, which follow all functions."""
-    text = re.sub(r"^[ \t]*\.loc[ \t].*\n", "", text, flags=re.MULTILINE)
-    return re.split(r"^[ \t]*\.section", text, flags=re.MULTILINE)[0]
-
-
 def quick_subset(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Every tenth file of each producer."""
     by_producer: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -349,17 +234,12 @@ def print_table(total: dict[str, Any], producers: dict[str, dict[str, Any]]) -> 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print and write."""
     parser = arguments(__doc__, "parse.json")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the files, no growth")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the files")
     parser.add_argument(
         "--large", type=Path, metavar="FOLDER", help="also files above 1 MB, made in this folder"
     )
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--measure-one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
-    if options.measure_one:
-        print(json.dumps(measure_one(options.measure_one)))
-        return 0
-
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     folder = extracted()
@@ -374,14 +254,10 @@ def main(words: Sequence[str] | None = None) -> int:
     producers = {name: totals([row for row in rows if row["producer"] == name]) for name in names}
     outcome = {"machine": machine(), "repeats": options.repeats, "total": totals(rows)}
     outcome |= {"sizes": by_size(rows), "producers": producers}
-    outcome |= {"debug": measure_debug(folder, entries, options.repeats)}
-    if not options.quick:
-        outcome["growth"] = measure_growth(folder, entries)
     print_table(outcome["total"], producers)
     for name, row in outcome["sizes"].items():
         mean = row.get("geometric_mean_cpu_ratio")
         print(f"{name}: {row['files']} files, ptxas/parse {mean}, {row['producers']}")
-    print(json.dumps({"growth": outcome.get("growth"), "debug": outcome["debug"]}, indent=1))
     write(outcome | {"files": rows}, options.output)
     return 0
 

@@ -266,7 +266,7 @@ def _run_command(arguments: list[str]) -> int:
         hint = "close other programs, raise the limit of this shell (`ulimit -v`), or take less"
         Messages().show([error("TSR5020", "this machine is out of memory", hint=hint)])
         return ExitCode.FAULT
-    except Exception as problem:
+    except Exception as problem:  # ours: a user sees no traceback
         return _internal_error(problem, arguments)
 
 

@@ -52,31 +52,31 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return tuple(sorted(every, key=key))
 
 
-def at_most(diagnostics: Sequence[Diagnostic], limit: int = LIMIT) -> tuple[Diagnostic, ...]:
-    """The first `limit` in order; warnings and notes make room for errors."""
-    if len(diagnostics) <= limit:
+def at_most(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
+    """The first `LIMIT` in order; warnings and notes make room for errors."""
+    if len(diagnostics) <= LIMIT:
         return tuple(diagnostics)
-    errors = [d for d in diagnostics if d.severity is Severity.ERROR][:limit]
-    room = limit - len(errors)
+    errors = [d for d in diagnostics if d.severity is Severity.ERROR][:LIMIT]
+    room = LIMIT - len(errors)
     others = [d for d in diagnostics if d.severity is not Severity.ERROR][:room]
     kept = {id(d) for d in (*errors, *others)}
     return tuple(d for d in diagnostics if id(d) in kept)
 
 
-def render_full(diagnostics: Iterable[Diagnostic], color: bool = False, limit: int = LIMIT) -> str:
+def render_full(diagnostics: Iterable[Diagnostic], color: bool = False) -> str:
     """All diagnostics in full, separated by blank lines; the last line counts the rest."""
     ordered = in_order(diagnostics)
-    shown = at_most(ordered, limit)
+    shown = at_most(ordered)
     parts = [full(diagnostic, color) for diagnostic in shown]
     if rest := len(ordered) - len(shown):
         parts.append(f"and {rest} more")
     return "\n\n".join(parts)
 
 
-def render_concise(diagnostics: Iterable[Diagnostic], limit: int = LIMIT) -> str:
+def render_concise(diagnostics: Iterable[Diagnostic]) -> str:
     """One line each: `file:line:column: error[CODE] headline`."""
     ordered = in_order(diagnostics)
-    shown = at_most(ordered, limit)
+    shown = at_most(ordered)
     lines = [concise(diagnostic) for diagnostic in shown]
     if rest := len(ordered) - len(shown):
         lines.append(f"and {rest} more")

@@ -69,17 +69,16 @@ def run_fault(
     return ServiceFault(diagnostic, device=device, request=request, step=step, name=name)
 
 
-def start_failed(problem: DriverError, what: str, span: Span | None = None) -> TesseraError:
+def start_failed(problem: DriverError, what: str) -> TesseraError:
     """The error of a part that could not be set up."""
     if problem.name == "CUDA_ERROR_OUT_OF_MEMORY":
         diagnostic = error(
             "TSR5102",
             f"the GPU has too little memory for {what}",
-            span,
             hint="end other programs on the GPU, or plan with less memory (`--memory`) or slots",
         )
         return TesseraError(diagnostic, ExitCode.FAULT)
-    diagnostic = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}", span)
+    diagnostic = error("TSR5107", f"the CUDA driver failed for {what}: {explain(problem)}")
     return TesseraError(diagnostic, ExitCode.FAULT)
 
 

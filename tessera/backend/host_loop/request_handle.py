@@ -254,7 +254,7 @@ class RequestHandle(Generic[Outcome]):
     def _call(self, call: Callable[[RequestHandle[Outcome]], object]) -> None:
         try:
             call(self)
-        except Exception:
+        except Exception:  # a callback is the user's: whatever it raises ends no other request
             _log.exception("a callback of request %d failed", self.request.number)
 
 

@@ -55,7 +55,6 @@ def run_program(
     program: ir.Program,
     contents: Mapping[str, Array],
     *,
-    device: Device | None = None,
     arch: str | None = None,
     max_steps: int = DEFAULT_STEPS,
     on_step: Callable[[int, int], None] | None = None,
@@ -65,7 +64,7 @@ def run_program(
     `on_step` is called before each step, with its number and the number of steps, and at the end.
     """
     refuse_library_calls(program)
-    machine = OneDevice(program, device or Device(), variant_choice(program, arch), max_steps)
+    machine = OneDevice(program, Device(), variant_choice(program, arch), max_steps)
     machine.fill(contents)
     report = on_step or (lambda done, total: None)
     for number, step in enumerate(program.steps):

@@ -149,7 +149,7 @@ class NixlTransport(SharedMemoryTransport):
                     state = self._agent.check_xfer_state(handle)
         except OSError:
             raise
-        except Exception as problem:
+        except Exception as problem:  # as in `connect`
             raise self._fault(peer, problem) from None
         if state != "DONE":
             raise TransportFault(peer, "a write by NIXL has failed")
@@ -165,7 +165,7 @@ class NixlTransport(SharedMemoryTransport):
         try:
             with self._agent_lock:
                 self._agent.send_notif(name, note)
-        except Exception as problem:
+        except Exception as problem:  # as in `connect`
             raise self._fault(peer, problem) from None
 
     def _look(self) -> None:

@@ -51,7 +51,7 @@ def steps_of_config(
     return programs, (*config.notes, *made.diagnostics)
 
 
-def write_steps(name: str, folder: str, on_progress: OnProgress | None = None) -> tuple[str, ...]:
+def write_steps(name: str, folder: str) -> tuple[str, ...]:
     """Write the traces of `hf:PATH:TOKENS` to a folder; gives what `tessc plan` takes of them.
 
     TOKENS are those of the answer to each prompt.
@@ -59,7 +59,7 @@ def write_steps(name: str, folder: str, on_progress: OnProgress | None = None) -
     path, tokens = read_share(name)
     if tokens <= 1:
         raise WrongOption(f"say how many tokens the answer to a prompt has: `{path}:256`")
-    programs, _ = steps_of_config(path, on_progress, alike=True)
+    programs, _ = steps_of_config(path, None, alike=True)
     files: dict[bool, list[str]] = {True: [], False: []}
     for label, program in programs.items():
         file = Path(folder, f"{label}.ptx")

@@ -79,7 +79,7 @@ class RayDevice:
             return "has closed its channel"
         try:
             self._ray.get(self._serving, timeout=_REACH_S)
-        except Exception as problem:
+        except Exception as problem:  # Ray raises what the actor raised, or why it is gone
             return f"was ended: {type(problem).__name__}"
         return "ended"
 
@@ -94,7 +94,7 @@ class RayDevice:
         if self._is_over(0.0):
             try:
                 self._ray.get(self._serving, timeout=_REACH_S)
-            except Exception as problem:
+            except Exception as problem:  # as in `wait`
                 return _last_line(problem)
         return ""
 
@@ -184,7 +184,7 @@ class RayLauncher:
                 logging_level=logging.ERROR,
                 include_dashboard=False,
             )
-        except Exception as problem:
+        except Exception as problem:  # raised by the thread that waits for the answer
             answers.put(problem)
         else:
             answers.put(None)

@@ -29,6 +29,7 @@ from tessera.driver.serve.batches import StepWork
 from tessera.driver.serve.step_clocks import RatedClock
 from tessera.ir.plan.plan import PlacedStep, Plan, Replica
 from tessera.simulation.hardware import Hardware
+from tessera.simulation.simulate import shares_of
 from tessera.simulation.steady import saturate
 
 STEPS = 32
@@ -72,7 +73,7 @@ class StepMonitor:
         self._replicas = tuple(replicas)
         self._hardware = hardware
         # Pickled here, because pickling it later would delay the steps under way.
-        self._packed = pickle.dumps((self._replicas, _shares(plan), hardware))
+        self._packed = pickle.dumps((self._replicas, shares_of(plan), hardware))
         traces = len(plan.traces)
         self._clock = RatedClock(replicas, hardware, traces)
         self._bars = [error_bars(replicas, trace) for trace in range(traces)]
@@ -126,7 +127,7 @@ class StepMonitor:
         try:
             planned, again = _periods_apart(self._packed, factors)
         except (OSError, ValueError, subprocess.SubprocessError):
-            shares = _shares(self._plan)
+            shares = shares_of(self._plan)
             planned, again = _periods(self._replicas, shares, self._hardware, factors)
         return Drift(
             trace=self._plan.traces[trace].name,
@@ -135,10 +136,6 @@ class StepMonitor:
             requests_per_s=1e9 / again if again else 0.0,
             planned_per_s=1e9 / planned if planned else 0.0,
         )
-
-
-def _shares(plan: Plan) -> tuple[float, ...]:
-    return tuple(planned.share for planned in plan.traces)
 
 
 def _periods_apart(packed: bytes, factors: Sequence[float]) -> tuple[float, float]:

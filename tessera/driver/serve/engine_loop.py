@@ -290,7 +290,6 @@ class EngineLoop:
                 if read.problem is not None:
                     self._finish(answer, AnswerEnd.FAULT, read.problem)
                     continue
-                self.counts.tokens_given += 1
                 how = answer.add(read.token, self.model.end, read.chances)
                 answer.strikes, answer.job.is_suspect = 0, False
                 if how:

@@ -34,7 +34,6 @@ class EngineCounts:
     """Counters of an engine's work."""
 
     steps_done: dict[str, int]
-    tokens_given: int = 0
     restarts: int = 0
     hand_overs: int = 0
     hand_over_bytes: int = 0

@@ -67,14 +67,14 @@ class Draft:
 
 
 def build_program(
-    raw: RawCapture, changed: Collection[str] = (), read: Callable[[str], Bytes] | None = None
+    raw: RawCapture, read: Callable[[str], Bytes] | None = None
 ) -> tuple[ir.Program, tuple[Diagnostic, ...]]:
     """The program of a capture, with the roles that its own writes give its buffers.
 
-    `changed` names buffers that were seen to change; `read` gives the bytes of a lasting buffer.
+    `read` gives the bytes of a lasting buffer.
     """
     draft = draft_program(raw, read)
-    return settle_roles(draft, raw, changed), draft.findings
+    return settle_roles(draft, raw, ()), draft.findings
 
 
 def draft_program(raw: RawCapture, read: Callable[[str], Bytes] | None = None) -> Draft:

@@ -31,7 +31,6 @@ from tessera.ir.program.program import Program
 from tessera.ir.progress import OnProgress, StageProgress
 
 if TYPE_CHECKING:
-    from tessera.backend.cuda.api import Driver
     from tessera.frontend.capture.graphs.tuning import TunedSlice
     from tessera.frontend.capture.session import Call
 
@@ -63,13 +62,13 @@ def _bad(text: str, why: str) -> TesseraError:
     return TesseraError.of("TSR6007", f"`--tune {text}`: {why}", hint=hint)
 
 
-def check_card(text: str, driver: Driver | None = None) -> None:
+def check_card(text: str) -> None:
     """Raise unless the named GPU is the one that PyTorch uses."""
     from tessera.backend.cuda.targets import open_driver
 
     if not text:
         return
-    here = open_driver(driver).gpus()[_ordinal()]
+    here = open_driver().gpus()[_ordinal()]
     gpu = parse_gpus(text)[0].gpu
     if not is_card(gpu, here):
         raise _bad(text, f"the model is on a {here.name} ({here.sms} SMs)")
@@ -111,14 +110,14 @@ def _not_tuned(sms: int, problem: str) -> Diagnostic:
 
 
 @contextmanager
-def opened_slice(sms: int, driver: Driver | None = None) -> Iterator[TunedSlice]:
+def opened_slice(sms: int) -> Iterator[TunedSlice]:
     """A slice of `sms` SMs of the GPU that PyTorch uses."""
     import torch
 
     from tessera.backend.cuda.targets import close_devices, open_devices, open_driver
     from tessera.frontend.capture.graphs.tuning import TunedSlice
 
-    driver = open_driver(driver)
+    driver = open_driver()
     (device,) = open_devices(driver, [_DEVICE], {_DEVICE: f"cuda:{_ordinal()}:{sms}sm"})
     stream = driver.stream(0, device.green)
     try:

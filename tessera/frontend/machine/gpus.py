@@ -43,7 +43,7 @@ class LinkKind:
             return self.bytes_per_second
         if self.name == "nvlink":
             if gpu.nvlink_bandwidth is None:
-                raise _bad_link(f"{gpu.name} has no NVLink", "choose `pcie4` or a network link")
+                raise _bad(f"{gpu.name} has no NVLink", "choose `pcie4` or a network link")
             return gpu.nvlink_bandwidth
         return gpu.pcie_bandwidth
 
@@ -72,12 +72,12 @@ def parse_link(text: str) -> LinkKind:
         return LinkKind(name, 16e9 * 2 ** (int(generation[1]) - 3), _PEER_LATENCY_NS["pcie"])
     bandwidth = parse_bandwidth(text)
     if bandwidth is None:
-        raise _bad_link(
+        raise _bad(
             f"`{text}` is no link",
             "write `nvlink`, `pcie4`, a bandwidth such as `100Gb/s`, or `none`",
         )
     if bandwidth <= 0:
-        raise _bad_link(f"the bandwidth of a link must be above zero: `{text}`", None)
+        raise _bad(f"the bandwidth of a link must be above zero: `{text}`", None)
     return LinkKind(text.strip(), bandwidth, NETWORK_LATENCY_NS)
 
 
@@ -86,7 +86,7 @@ def parse_gpus(text: str) -> tuple[GpuEntry, ...]:
     entries = tuple(_entry(part.strip(), text) for part in text.split(","))
     total = sum(entry.count for entry in entries)
     if total > MAX_DEVICES:
-        raise _bad_list(
+        raise _bad(
             f"{total} devices are more than the {MAX_DEVICES} that can be planned for",
             "plan for a part of them, which is repeated; `tessc fleet` chooses among thousands",
         )
@@ -128,15 +128,15 @@ def _entry(part: str, text: str) -> GpuEntry:
     match = _ENTRY.match(part)
     if match is None or match[1] == "0" * len(match[1] or "x"):
         what = f"`{part}` in `{text}` is no GPU" if part else f"`{text}` has an empty part"
-        raise _bad_list(what)
+        raise _bad(what)
     gpu = find_gpu(match[2])
     for number, most in ((match[1], MAX_DEVICES), (match[3], gpu.sms)):
         if number is not None and len(number) > _MOST_DIGITS:
             what = "SMs" if number is match[3] else "devices"
-            raise _bad_list(f"`{part:.60}` has more {what} than there can be: at most {most}")
+            raise _bad(f"`{part:.60}` has more {what} than there can be: at most {most}")
     sms = None if match[3] is None else int(match[3])
     if sms is not None and not 0 < sms <= gpu.sms:
-        raise _bad_list(f"{gpu.name} has {gpu.sms} SMs, so a slice cannot have {sms}")
+        raise _bad(f"{gpu.name} has {gpu.sms} SMs, so a slice cannot have {sms}")
     return GpuEntry(int(match[1] or 1), gpu, None if sms == gpu.sms else sms, match[2].lower())
 
 
@@ -266,9 +266,5 @@ def describe_card(card: Card) -> str:
 _LIST = "write names with counts and slices: `a100,l40s`, `2xa100`, `h200:84sm,h200:48sm`"
 
 
-def _bad_list(headline: str, hint: str = _LIST) -> TesseraError:
-    return TesseraError.of("TSR3002", headline, hint=hint)
-
-
-def _bad_link(headline: str, hint: str | None) -> TesseraError:
+def _bad(headline: str, hint: str | None = _LIST) -> TesseraError:
     return TesseraError.of("TSR3002", headline, hint=hint)

@@ -23,6 +23,7 @@ from tessera.planning.division.ways import (
     TraceWays,
     divided_buffers,
     last_uses,
+    masked_bytes,
 )
 
 _BEAM = 12
@@ -211,7 +212,7 @@ def _changes(
             own = held.get(buffer) or before.get(buffer, (0, 0))
             lacked = mask & ~own[side]
             if lacked & own[1 - side]:
-                missing[side] += _bytes(trace.sizes[buffer], lacked & own[1 - side])
+                missing[side] += masked_bytes(trace.sizes[buffer], lacked & own[1 - side])
             if lacked:
                 held[buffer] = _with(own, side, own[side] | mask)
     written = [dict(touch.writes) if touch is not None else {} for touch in way.sides]
@@ -227,10 +228,6 @@ def _changes(
 
 def _with(sides: Sides, side: int, mask: int) -> Sides:
     return (mask, sides[1]) if side == 0 else (sides[0], mask)
-
-
-def _bytes(sizes: Sequence[int], mask: int) -> int:
-    return sum(size for grain, size in enumerate(sizes) if mask >> grain & 1)
 
 
 def _ways_of(came: _Came | None) -> tuple[StepWay, ...]:

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from tessera.ir.objectives import Figure, Objective, PlanFigures
 from tessera.planning.bound.class_model import class_bound
-from tessera.planning.division.ways import Masks, StepWays, TraceWays
+from tessera.planning.division.ways import Masks, StepWays, TraceWays, masked_bytes
 from tessera.planning.problem.problem import INFINITY, Problem, Tensor
 from tessera.planning.search.latency import bound_of_requests
 from tessera.planning.search.plans import subset_problems
@@ -111,15 +111,15 @@ def _is_even(trace: TraceWays, writer: int, reader: int, buffer: int, tensor: Te
         read.ways[0].sides[0].needs, buffer
     )
     sizes = trace.sizes.get(buffer, ())
-    whole = _bytes(sizes, common)
+    whole = masked_bytes(sizes, common)
     if whole > tensor.bytes * (1 + _ROUNDED):  # other bytes go by another tensor
         return False
     needed = all(
-        _bytes(sizes, mask & common) >= share * whole * (1 - _ROUNDED)
+        masked_bytes(sizes, mask & common) >= share * whole * (1 - _ROUNDED)
         for mask, share in _parts(read, buffer, writes=False)
     )
     return needed and all(
-        _bytes(sizes, mask & common) <= share * whole * (1 + _ROUNDED)
+        masked_bytes(sizes, mask & common) <= share * whole * (1 + _ROUNDED)
         for mask, share in _parts(made, buffer, writes=True)
     )
 
@@ -136,7 +136,3 @@ def _parts(step: StepWays, buffer: int, *, writes: bool) -> list[tuple[int, floa
 
 def _mask(masks: Masks, buffer: int) -> int:
     return next((mask for own, mask in masks if own == buffer), 0)
-
-
-def _bytes(sizes: Sequence[int], mask: int) -> int:
-    return sum(size for grain, size in enumerate(sizes) if mask >> grain & 1)

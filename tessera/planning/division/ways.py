@@ -11,7 +11,7 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.ir.arrays import Ranges
@@ -294,6 +294,11 @@ def _hull(*sets: Ranges) -> Span:
     """From the first to the last byte that is touched."""
     some = [ranges for ranges in sets if len(ranges)]
     return min(int(r[0, 0]) for r in some), max(int(r[-1, 1]) for r in some)
+
+
+def masked_bytes(sizes: Sequence[int], mask: int) -> int:
+    """The bytes of the grains in a mask."""
+    return sum(size for grain, size in enumerate(sizes) if mask >> grain & 1)
 
 
 def last_uses(steps: Iterable[StepWays]) -> dict[int, int]:

@@ -179,10 +179,9 @@ def problem_of(
     *,
     slots: int = 2,
     lanes: int | None = None,
-    phase: str = "",
 ) -> Planning:
     """The problem of one trace on one machine; as many lanes as slots."""
-    part = TracePart(name=phase, graph=graph, costs=costs)
+    part = TracePart(name="", graph=graph, costs=costs)
     return problem_of_mix((part,), machine, slots=slots, lanes=lanes)
 
 

@@ -37,10 +37,9 @@ Run = tuple[tuple[int, int], ...]  # (task, device)
 class _Pool:
     """The runs that start at each task, and their changes: loads, then memory per room."""
 
-    def __init__(self, state: State, patterns: Sequence[Placement], longest: int) -> None:
+    def __init__(self, state: State, patterns: Sequence[Placement]) -> None:
         self.state = state
         self.patterns = patterns
-        self.longest = longest
         self.near = _neighbours(state.problem)
         self.runs = [self._from(first) for first in range(len(state.place))]
 
@@ -51,7 +50,7 @@ class _Pool:
         state = self.state
         after: dict[Run, list[float]] = {}
         loads, before = list(state.loads), self._now()
-        last = min(len(state.place), first + self.longest)
+        last = min(len(state.place), first + _LONGEST)
         for pattern in self.patterns:
             if pattern[first] == state.place[first]:
                 continue
@@ -72,7 +71,7 @@ class _Pool:
     def refresh(self, tasks: set[int]) -> None:
         """Rebuild the runs that involve these tasks."""
         touched = {near for task in tasks for near in self.near[task]}
-        firsts = {f for t in touched for f in range(max(0, t - self.longest + 1), t + 1)}
+        firsts = {f for t in touched for f in range(max(0, t - _LONGEST + 1), t + 1)}
         for first in firsts:
             self.runs[first] = self._from(first)
 
@@ -91,7 +90,6 @@ def balance(
     enough: float,
     *,
     rounds: int = 20,
-    longest: int = _LONGEST,
     watch: SearchWatch = ENDLESS,
 ) -> Placement:
     """The placement after the best runs and pairs of runs; `start` must fit in memory."""
@@ -99,7 +97,7 @@ def balance(
     total = float(prices.sum())
     if state.excess() > 0 or total <= 0:
         return start
-    pool = _Pool(state, patterns, longest)
+    pool = _Pool(state, patterns)
     for _ in range(rounds):
         if state.period() <= enough or watch.over():
             break

@@ -26,7 +26,14 @@ from tessera.planning.problem.problem import INFINITY, Placement, Problem, measu
 from tessera.planning.problem.task_index import TaskIndex
 from tessera.planning.search.chains import best_runs
 from tessera.planning.search.single_moves import best_of, improve
-from tessera.planning.search.solve import NOTHING, Progress, Solution, SolveOptions, solve
+from tessera.planning.search.solve import (
+    NOTHING,
+    Progress,
+    Solution,
+    SolveOptions,
+    order_key,
+    solve,
+)
 from tessera.planning.search.stages import orders_of, staged_placements
 
 _IMPROVED = 4
@@ -125,7 +132,7 @@ def solve_many(
         staged, improved = staged_placements(problem, groups, merged, typed, options.gap, watch)
         trials += staged
     index = TaskIndex(problem)
-    ranked = sorted(trials, key=lambda placement: _key(problem, placement))
+    ranked = sorted(trials, key=lambda placement: order_key(problem, placement))
     best = best_of(problem, ranked, index)
     for trial in ranked[: _IMPROVED if options.thorough else 1]:
         if watch.over():
@@ -136,8 +143,3 @@ def solve_many(
         if on_progress is not None:
             on_progress(bound, INFINITY if best is None else measure(problem, best).period_ns)
     return replace(_solution(problem, best, bound, watch), duals=typed.duals)
-
-
-def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    measured = measure(problem, placement)
-    return not measured.fits, measured.period_ns

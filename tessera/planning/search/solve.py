@@ -225,7 +225,7 @@ def _round(
     rounded = _patterns(problem, model.shares(relaxed.values))
     index = TaskIndex(problem)
     patterns = splice_all(problem, [*rounded, *starts], most=16, index=index)
-    ranked = sorted(patterns, key=lambda placement: _key(problem, placement))
+    ranked = sorted(patterns, key=lambda placement: order_key(problem, placement))
     best = best_of(problem, ranked, index)
     for start in ranked[:4]:
         improved = improve(problem, start, index=index)
@@ -293,18 +293,13 @@ def _quick_round(
     rounded = _patterns(problem, model.shares(relaxed.values))
     enough = relaxed.bound_ns * (1 + gap / 2)
     index = TaskIndex(problem)
-    for start in sorted(rounded, key=lambda placement: _key(problem, placement))[:2]:
+    for start in sorted(rounded, key=lambda placement: order_key(problem, placement))[:2]:
         trial = improve(problem, start, powers=(400.0, 3000.0), max_sweeps=8, index=index)
         if _near(problem, trial, relaxed.bound_ns, _NEAR - 1):
             runs = _run_patterns(problem, rounded)
             trial = balance(problem, trial, prices, runs, enough, watch=watch)
         best = best_of(problem, filter(None, (best, trial)), index)
     return best
-
-
-def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    measured = measure(problem, placement)
-    return not measured.fits, measured.period_ns
 
 
 def _patterns(problem: Problem, shares: NDArray[np.float64]) -> list[Placement]:
@@ -387,3 +382,9 @@ def _decode(problem: Problem, shares: NDArray[np.float64]) -> Placement:
         max(task.allowed(), key=lambda device: (shares[index, device], -device))
         for index, task in enumerate(problem.tasks)
     )
+
+
+def order_key(problem: Problem, placement: Placement) -> tuple[bool, float]:
+    """The key by which placements are in order: those that fit first, then by the period."""
+    measured = measure(problem, placement)
+    return not measured.fits, measured.period_ns

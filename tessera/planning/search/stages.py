@@ -25,13 +25,12 @@ from tessera.planning.problem.problem import (
     Room,
     Task,
     Wire,
-    measure,
     part_of,
 )
 from tessera.planning.problem.task_index import TaskIndex
 from tessera.planning.search.balance import balance
 from tessera.planning.search.single_moves import best_of, improve
-from tessera.planning.search.solve import Solution, SolveOptions, solve
+from tessera.planning.search.solve import Solution, SolveOptions, order_key, solve
 
 _ROUNDS = 4
 _BALANCES = 3
@@ -69,7 +68,7 @@ def staged_placements(
             if even == before:
                 break
         placements += [even, staged]
-        if _key(problem, even) <= (False, enough):
+        if order_key(problem, even) <= (False, enough):
             break
     return placements, improved
 
@@ -143,7 +142,7 @@ def _staged(
         if solved is None:
             return best
         trial, periods = solved
-        if best is None or _key(problem, trial) < _key(problem, best):
+        if best is None or order_key(problem, trial) < order_key(problem, best):
             best, chosen = trial, cut
         mean = sum(periods) / len(periods)
         if max(periods) <= mean * 1.005 or mean <= 0:
@@ -154,7 +153,7 @@ def _staged(
         ]
     if best is not None and not watch.over():
         finer = _solve_stages(problem, chosen, stages, _THOROUGH, watch)
-        if finer is not None and _key(problem, finer[0]) < _key(problem, best):
+        if finer is not None and order_key(problem, finer[0]) < order_key(problem, best):
             best = finer[0]
     return best
 
@@ -176,11 +175,6 @@ def _solve_stages(
             return None
         periods.append(period)
     return tuple(place), periods
-
-
-def _key(problem: Problem, placement: Placement) -> tuple[bool, float]:
-    measured = measure(problem, placement)
-    return not measured.fits, measured.period_ns
 
 
 def _cut(

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.backend.ptx_executor.emit.block import Emitter
 from tessera.backend.ptx_executor.emit.data import space_of
-from tessera.backend.ptx_executor.emit.integer import ROUNDING, Handler, call
+from tessera.backend.ptx_executor.emit.integer import ROUNDING, Handler, call, types_of
 from tessera.backend.ptx_executor.emit.kinds import Unsupported, ValueKind
 from tessera.backend.ptx_executor.memory.lanes import WARP
 from tessera.backend.ptx_executor.numerics import quiet
@@ -18,7 +18,6 @@ from tessera.backend.ptx_executor.numerics.matrix.elements import element_bits
 from tessera.backend.ptx_executor.numerics.matrix.mma import parse_shape
 from tessera.backend.ptx_executor.simt.matrix_ops import PRODUCTS
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.types import is_type
 
 # The NumPy types of the registers of each operand; a single register is a string.
 Kinds = tuple[str | tuple[str, ...], ...]
@@ -67,11 +66,6 @@ def shape_of(i: ptx.Instruction) -> str:
     if shape is None:
         raise Unsupported("no shape among the modifiers")
     return shape
-
-
-def formats_of(i: ptx.Instruction) -> list[str]:
-    """The element types among the modifiers, in order."""
-    return [m for m in i.opcode.modifiers if is_type(m)]
 
 
 # --- forms that `numerics` supports --------------------------------------------------------
@@ -151,7 +145,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
     modifiers = i.opcode.modifiers
     if any(m.startswith(("kind", "block_scale", "scale_vec")) for m in modifiers):
         raise Unsupported("mma with block scaling")
-    static = (shape_of(i), *formats_of(i))
+    static = (shape_of(i), *types_of(i))
     # `.sp::ordered_metadata` promises ascending indices, which changes no result.
     if "sp" in modifiers or "sp::ordered_metadata" in modifiers:
         selector, satfinite = e.integer(i.operands[5]), "satfinite" in modifiers
@@ -164,7 +158,7 @@ def _emit_mma(e: Emitter, i: ptx.Instruction) -> None:
 
 def _emit_wmma_mma(e: Emitter, i: ptx.Instruction) -> None:
     """Emit wmma.mma. The layout modifiers matter only where fragments are loaded."""
-    types = formats_of(i)
+    types = types_of(i)
     if len(types) == 2:  # d and c of f16 wmma; a and b are f16
         types = [types[0], "f16", "f16", types[1]]
     _multiply(e, i, "wmma", (shape_of(i), *types), **_settings(i))
@@ -203,7 +197,7 @@ def _emit_wmma(e: Emitter, i: ptx.Instruction) -> None:
         return
     which = modifiers[1]
     layout = next(m for m in modifiers if m in ("row", "col"))
-    form = f"{which!r}, {shape_of(i)!r}, {formats_of(i)[-1]!r}, {layout!r}"
+    form = f"{which!r}, {shape_of(i)!r}, {types_of(i)[-1]!r}, {layout!r}"
     loads = modifiers[0] == "load"
     address, space = e.address(i.operands[1 if loads else 0], space_of(i))
     stride = _stride(e, i, which, layout)
@@ -231,7 +225,7 @@ def _emit_wgmma(e: Emitter, i: ptx.Instruction) -> None:
         return
     if "sp" in modifiers:
         raise Unsupported("sparse wgmma")
-    static = (shape_of(i), *formats_of(i))
+    static = (shape_of(i), *types_of(i))
     d, a, b = i.operands[:3]
     rest = list(i.operands[3:])
     scale_d = e.value(rest.pop(0), "pred") if rest else "True"

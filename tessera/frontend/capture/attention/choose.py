@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.frontend.capture.attention.launch import Tiles
+from tessera.frontend.capture.attention.launch import Tiles, least_power
 from tessera.frontend.capture.graphs.tuning import tuned
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ def candidates(problem: AttentionSize) -> Iterator[Tiles]:
 
 def _shared(tiles: Tiles, problem: AttentionSize) -> int:
     """Approximate bytes of shared memory: queries, and blocks of keys and values in flight."""
-    wide = _power(problem.size) if problem.size > 128 else problem.size
-    each = tiles.keys * (wide + _power(problem.v_size)) * max(tiles.stages, 1)
+    wide = least_power(problem.size) if problem.size > 128 else problem.size
+    each = tiles.keys * (wide + least_power(problem.v_size)) * max(tiles.stages, 1)
     return (tiles.rows * wide + each) * problem.bytes
 
 
 def _decode(problem: AttentionSize) -> Iterator[Tiles]:
     """A tile has all heads of a group; the cache is split so that every SM has work."""
-    rows = max(16, _power(problem.rows))
+    rows = max(16, least_power(problem.rows))
     programs = problem.batch * problem.kv_heads
     shapes = ((64, 4, 3), (64, 4, 4), (32, 4, 4))
     if max(problem.size, problem.v_size) > 128:
@@ -143,7 +143,3 @@ def _prefill(problem: AttentionSize) -> Iterator[Tiles]:
         shapes = ((64, 64, 4, 2), (128, 64, 8, 2), (64, 32, 4, 2), (32, 32, 4, 1))
     for rows, keys, warps, stages in shapes:
         yield Tiles(rows=rows, keys=keys, warps=warps, stages=stages)
-
-
-def _power(number: int) -> int:
-    return 1 << (number - 1).bit_length()

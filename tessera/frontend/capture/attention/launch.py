@@ -89,7 +89,7 @@ def launch(
         partial = torch.empty(rows * v_size, dtype=torch.float32, device=q.device)
         logs = torch.empty(rows, dtype=torch.float32, device=q.device)
     main = max(1 << (size.bit_length() - 1), 16)
-    rest = 0 if size <= main else max(_power(size - main), 16)
+    rest = 0 if size <= main else max(least_power(size - main), 16)
     mask_kind, mask_strides, masks = 0, (0, 0, 0, 0), mask
     if mask is not None:
         wide = mask.expand(batch, heads, tokens, keys)
@@ -146,7 +146,7 @@ def launch(
         MAIN=main,
         REST=rest,
         V_SIZE=v_size,
-        V_WIDE=max(_power(v_size), 16),
+        V_WIDE=max(least_power(v_size), 16),
         BLOCK_M=tiles.rows,
         BLOCK_N=tiles.keys,
         STAGES=tiles.stages,
@@ -166,8 +166,8 @@ def launch(
             SINKS=sinks is not None,
             NAN=nothing is Nothing.NAN,
             V_SIZE=v_size,
-            V_WIDE=max(_power(v_size), 16),
-            SPLITS=_power(splits),
+            V_WIDE=max(least_power(v_size), 16),
+            SPLITS=least_power(splits),
             num_warps=4,
         )
     return out
@@ -183,6 +183,6 @@ def _kernels() -> tuple[Kernel, Kernel]:
     return triton.jit(kernels.attention), triton.jit(kernels.combine)
 
 
-def _power(number: int) -> int:
+def least_power(number: int) -> int:
     """The least power of two that is at least `number`."""
     return 1 << (number - 1).bit_length()

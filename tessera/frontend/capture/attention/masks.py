@@ -141,10 +141,10 @@ class _MaskTerms:
         if name in ("eq", "ne") and len(arguments) == 2:
             pair = self._line(arguments[0], node), self._line(arguments[1], node)
             return _equal(*pair, name == "eq")
-        if name in ("new_ones", "ones") and _is_bool(node):
+        if name in ("new_ones", "ones") and is_bool_tensor(node):
             return ()
         inner = self.mask(arguments[0]) if arguments else None
-        if inner is None or not _is_bool(node):
+        if inner is None or not is_bool_tensor(node):
             return None
         if name in ("tril", "triu"):
             return _triangle(node, inner)
@@ -253,7 +253,8 @@ def _is_whole(node: object) -> bool:
     return value is not None and value.dtype in (torch.int64, torch.int32)
 
 
-def _is_bool(node: object) -> bool:
+def is_bool_tensor(node: object) -> bool:
+    """Whether a node gives a tensor of truth values."""
     value = value_of(node)
     return value is not None and value.dtype == torch.bool
 
@@ -285,7 +286,7 @@ def _unknown(node: object) -> IndexLine | None:
     value, shape = value_of(node), shape_of(node)
     if value is None or shape is None or value.numel() != 1:
         return None
-    if value.dtype.is_floating_point or _is_bool(node):
+    if value.dtype.is_floating_point or is_bool_tensor(node):
         return None
     return IndexLine((0,) * len(shape), 0, (HeldValue(node, None, 1),))
 

@@ -27,7 +27,7 @@ from torch.fx import Graph, Node
 from tessera.frontend.capture.attention.choose import choose
 from tessera.frontend.capture.attention.index_lines import HeldValue
 from tessera.frontend.capture.attention.launch import Nothing, Seen, Tiles, launch
-from tessera.frontend.capture.attention.masks import KeyRange, read_mask
+from tessera.frontend.capture.attention.masks import KeyRange, is_bool_tensor, read_mask
 from tessera.frontend.capture.attention.written_out import (
     WrittenOut,
     boolean_of,
@@ -95,7 +95,7 @@ def _shown(graph: Graph, written: WrittenOut, node: Node) -> Node | None:
     name, arguments = call_of(hidden)
     if name in ("invert", "logical_not", "bitwise_not") and _unwritten(hidden, node):
         source = arguments[0]
-        if _is_bool(source):
+        if is_bool_tensor(source):
             return source
     value = value_of(hidden)
     with graph.inserting_before(node):
@@ -162,7 +162,7 @@ def _seen(
         return KeyRange(offset=0), None
     if mask is None:
         return None, None
-    is_bool = _is_bool(mask)
+    is_bool = is_bool_tensor(mask)
     boolean = mask if is_bool else boolean_of(mask, changed)
     seen = read_mask(boolean, tokens, keys, changed) if boolean is not None else None
     # If every key is hidden by a number, all of them count.
@@ -227,11 +227,6 @@ def _fits(mask: Node | None, shape: Iterable[int], is_causal: bool) -> bool:
 def _is_on_gpu(node: Node) -> bool:
     value = value_of(node)
     return value is not None and value.is_cuda
-
-
-def _is_bool(mask: Node) -> bool:
-    value = value_of(mask)
-    return value is not None and value.dtype == torch.bool
 
 
 def _heads(call: _AttentionCall, node: Node) -> tuple[Node, Node]:

@@ -69,12 +69,8 @@ class Factor:
         """The factor with both arrays transformed: reshaped or repeated."""
         return Factor(transform(self.values), transform(self.exponents), self.has_subnormal)
 
-    def pick(self, ks: list[int]) -> Factor:
-        """Some of the slices."""
-        return Factor(self.values[ks], self.exponents[ks], self.has_subnormal)
-
-    def part(self, where: Where) -> Factor:
-        """The slices for a part of the accumulator."""
+    def pick(self, where: list[int] | Where) -> Factor:
+        """Some of the slices, or the slices for a part of the accumulator."""
         return Factor(self.values[where], self.exponents[where], self.has_subnormal)
 
 
@@ -107,7 +103,7 @@ def sum_of_products(dt: str, a: Factor, b: Factor, c: Values, rule: Rule) -> Bit
         raise NotImplementedError(f"matrix products do not accumulate in .{dt}")
     result: Bits = aligned_empty(c.shape, np.uint32 if dt == "f32" else np.uint16)
     for where, left, right in _blocks(c.shape, a.values.shape, b.values.shape):
-        _sum_block(dt, a.part(left), b.part(right), c[where], rule, result[where])
+        _sum_block(dt, a.pick(left), b.pick(right), c[where], rule, result[where])
     return result
 
 
