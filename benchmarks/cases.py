@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.common import ROOT, Row, arguments, write
+from benchmarks.common import ROOT, Row, arguments, kept, write
 
 _LEAST_LEFT = 15.0  # seconds: with less no case is begun
 
@@ -60,7 +60,7 @@ def run_cases(
     if options.output is None:
         raise SystemExit("`-o FILE` says where rows go")
     path: Path = options.output
-    rows: dict[str, Row] = json.loads(path.read_text())["rows"] if path.exists() else {}
+    rows: dict[str, Row] = kept(path).get("rows", {})
     wanted = [name for name in options.only.split(",") if name] or list(names)
     todo = [n for n in wanted if n not in rows or (options.again and "failed" in rows[n])]
     until = time.monotonic() + options.seconds

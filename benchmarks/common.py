@@ -75,6 +75,12 @@ def write(document: Mapping[str, Any] | Sequence[Any], path: Path | None) -> Non
         path.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
 
 
+def kept(path: Path | None) -> Row:
+    """What a file of JSON has; nothing without a file."""
+    document: Row = json.loads(path.read_text("utf-8")) if path and path.exists() else {}
+    return document
+
+
 def add_row(path: Path, row: Mapping[str, Any]) -> None:
     """Append a row to a file of JSON lines, so that it survives the end of the process."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-from benchmarks.common import ROOT, TRACES, Row, add_row, arguments, machine, read_rows, write
+from benchmarks.common import ROOT, TRACES, Row, add_row, arguments, kept, machine, read_rows, write
 from tests.certificates import judge, trial
 
 # Loops and tiles from nvcc and Triton, masks, and few launches.
@@ -105,9 +105,8 @@ def main() -> None:
     parser.add_argument("--part", choices=("proofs", "changes"))
     given = parser.parse_args()
     os.environ["TESSERA_NO_CACHE"] = "1"
-    found = {"benchmark": "certificates", **machine(), "seed": given.seed}
-    if given.output.exists():
-        found = {**json.loads(given.output.read_text("utf-8")), **found}
+    found = kept(given.output)
+    found |= {"benchmark": "certificates", **machine(), "seed": given.seed}
     if given.part != "changes":
         found |= proved(given.corruptions, given.seed)
         write(found, given.output)

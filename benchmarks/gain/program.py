@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks.common import Row, arguments, machine, write
+from benchmarks.common import Row, arguments, kept, machine, write
 from benchmarks.gain.bars import paired, sources
 from benchmarks.gain.cells import CELLS, LINK, STEPS, Cell
 from benchmarks.gain.enumerated import best_plan, random_case
@@ -285,7 +285,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--cases", type=int, default=500)
     given = parser.parse_args()
-    data = json.loads(given.output.read_text()) if given.output.exists() else {"cells": {}}
+    data = kept(given.output) or {"cells": {}}
     if given.what == "show":
         show(data)
         return

@@ -52,7 +52,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import run_stages
-from benchmarks.common import tessc, write
+from benchmarks.common import kept, tessc, write
 from benchmarks.running import full_size
 from benchmarks.running.full_size import GPU, KINDS, Sizes
 
@@ -363,9 +363,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     size.claim()
     place = options.folder / "gain_real.json"
-    document: dict[str, Any] = {"schema": "tessera-gain-real/1", "sizes": made, "stages": {}}
-    if place.exists():
-        document = json.loads(place.read_text())
+    document = kept(place) or {"schema": "tessera-gain-real/1", "sizes": made, "stages": {}}
     if not options.trial:
         from benchmarks.running.cuda_bench import facts
 

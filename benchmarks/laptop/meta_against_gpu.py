@@ -19,21 +19,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import parser_of, run_cases, why
-from benchmarks.common import MODELS as FILES
 from benchmarks.common import ROOT
 from benchmarks.laptop.compare import HIDDEN, STEPS, roles
-from benchmarks.laptop.models import MODELS, build
+from benchmarks.laptop.no_gpu import maker
 from tessera.driver.load import load
 from tessera.driver.trace.capture_trace import TraceOptions, trace_call, write_trace
 from tessera.driver.trace.meta_trace import OTHER, trace_fake
-from tessera.frontend.capture.inputs import Inputs
-from tessera.frontend.capture.model_file import find_model, load_model
 from tessera.ir.program import program as ir
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.dependences import Dependences
@@ -68,19 +64,6 @@ AROUND = ("aten::scalar_tensor", "aten::where", "aten::masked_fill", "aten::cons
 PRODUCT = "aten::bmm"
 PARTS = (*AROUND, PRODUCT, "aten::_to_copy", "aten::mul.", "aten::add.", "aten::clone")
 PARTS = (*PARTS, "aten::_safe_softmax")
-
-
-def maker(name: str) -> Callable[[], tuple[Callable[..., object], Inputs]]:
-    """What makes a model and its inputs."""
-    if name in MODELS:
-
-        def make() -> tuple[Callable[..., object], Inputs]:
-            model, inputs = build(name, "cuda")
-            return model, Inputs(named=inputs)
-
-        return make
-    place = find_model(f"{FILES}/{name}")
-    return lambda: load_model(place, {})
 
 
 def text_of(step: ir.Work) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from benchmarks.common import MODELS, TESSC, Row, arguments, cost_of, machine, write
+from benchmarks.common import MODELS, TESSC, Row, arguments, cost_of, kept, machine, write
 
 CASES = {
     "llama_decode": "llama.py:decode",
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=900)
     given = parser.parse_args()
     until = time.monotonic() + given.seconds
-    there: Row = json.loads(given.output.read_text()) if given.output.exists() else {"models": {}}
+    there: Row = kept(given.output) or {"models": {}}
     about = machine() | {name: version(name) for name in ("torch", "triton")}
     there |= {"schema": "tessera-second-capture/2", "machine": about}
     for name in given.models or CASES:

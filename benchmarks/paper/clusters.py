@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from benchmarks.common import LARGE, TESSC, arguments, machine, write
+from benchmarks.common import LARGE, TESSC, arguments, kept, machine, write
 
 PAIRS = ("a100,l40s", "h100,rtx-pro-6000", "b200,h100")
 SIZES = {"llama-8b": (1, 2, 4, 8), "llama-70b": (4, 8)}
@@ -57,9 +57,8 @@ def main() -> None:
     parser = arguments(__doc__, "paper_clusters.json")
     parser.add_argument("--only", default="", help="clusters whose names have this in them")
     given = parser.parse_args()
-    data = {**machine(), "tokens": TOKENS, "clusters": {}}
-    if given.output.exists():
-        data["clusters"] = json.loads(given.output.read_text("utf-8"))["clusters"]
+    known = kept(given.output).get("clusters", {})
+    data = {**machine(), "tokens": TOKENS, "clusters": known}
     for name, words in clusters():
         if given.only in name and name not in data["clusters"]:
             data["clusters"][name] = run(words)

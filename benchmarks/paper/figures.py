@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from benchmarks.common import ROOT, arguments, machine, write
+from benchmarks.common import ROOT, arguments, kept, machine, write
 from benchmarks.paper.models import QWEN_TEXT, mamba_trace, vision_trace
 from benchmarks.paper.split import (
     Held,
@@ -359,7 +359,7 @@ def _tensor_ns(cell: Cell, work: Workload, way: UnitWay) -> float:
 
 def _run(output: Path, seconds: float, only: str | None) -> None:
     begun = time.perf_counter()
-    data = json.loads(output.read_text()) if output.exists() else {"cells": {}}
+    data = kept(output) or {"cells": {}}
     data["machine"] = machine()
     data["with_extra_tables"] = not tables.extra_is_missing()
     for cell in cells():

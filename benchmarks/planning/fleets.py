@@ -25,6 +25,7 @@ from benchmarks.common import (
     TESSC,
     arguments,
     cost_of,
+    kept,
     machine,
     million_calls_s,
     write,
@@ -189,7 +190,7 @@ def main() -> None:
     parser.add_argument("--case", choices=tuple(CASES), help="this one alone, again")
     given = parser.parse_args()
     begun = time.perf_counter()
-    data = json.loads(given.output.read_text()) if given.output.exists() else {}
+    data = kept(given.output)
     data["machine"] = machine()
     data["with_extra_tables"] = find_spec("aiconfigurator_core") is not None
     rows = data.setdefault("cases", {})

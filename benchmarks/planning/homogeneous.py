@@ -15,14 +15,13 @@ difference below the error of looked-up times (5%) is none; otherwise the reason
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common import ROOT, arguments, write
+from benchmarks.common import ROOT, arguments, kept, write
 
 CONFIGS = {"llama-8b": "llama-3-8b", "llama-70b": "llama-3-70b"}
 SYSTEMS = {
@@ -180,7 +179,7 @@ def main() -> None:
     begun = time.perf_counter()
     make = {"theirs": theirs, "ours": ours}.get(given.command)
     for case in CASES:
-        data = json.loads(given.output.read_text()) if given.output.exists() else {}
+        data = kept(given.output)
         row = data.setdefault(case.name, {"ttft_ms": case.ttft, "tpot_ms": case.tpot})
         if make is None:
             if "ours" in row and "theirs" in row:
@@ -193,7 +192,7 @@ def main() -> None:
         else:
             made = make(case)
             # Both may be under way: what the other has written meanwhile is kept.
-            data = json.loads(given.output.read_text()) if given.output.exists() else {}
+            data = kept(given.output)
             data.setdefault(case.name, row)[given.command] = made
             print(case.name, made, flush=True)
         write(data, given.output)

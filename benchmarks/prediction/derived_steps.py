@@ -21,16 +21,15 @@ import inspect
 import json
 import lzma
 import re
-import tarfile
 import tempfile
 from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import MODELS, RESULTS, Row, arguments, machine, tessc, write
+from benchmarks.common import MODELS, Row, arguments, machine, tessc, write
+from benchmarks.prediction.profiled_steps import unpack
 from benchmarks.prediction.unseen_steps import (
-    ROUTES,
     STEPS,
     decode,
     diffusion,
@@ -175,10 +174,8 @@ def main() -> None:
     options = parser.parse_args()
     rows: Row = {}
     with tempfile.TemporaryDirectory() as place:
-        with tarfile.open(RESULTS / "unseen_steps.tar") as archive:
-            archive.extractall(place, filter="data")
-        for name in options.only or [name for name in STEPS if name not in ROUTES]:
-            if file_of(Path(place), name, ".ptx.xz").exists():
+        for name in unpack(Path(place)):
+            if name in (options.only or STEPS):
                 rows[name] = compared(name, Path(place))
                 print(name, rows[name]["ratio"], flush=True)
     counts = {key: sum(row[key] for row in rows.values()) for key in ("steps_hold", "bytes_hold")}

@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.common import RESULTS, arguments, write
+from benchmarks.common import RESULTS, arguments, kept, write
 from benchmarks.prediction.h200_cases import distinct_bytes, read_cases, trace_text
 from benchmarks.prediction.h200_shapes import Case
 from tessera.frontend.machine.gpus import machine_of
@@ -115,10 +115,10 @@ def load_rows(path: Path, jobs: int) -> list[Timed]:
             work, moved = library_shape(row)
         else:
             case = known[row["family"], row["name"]]
-            kept = counted.get(f"{case.family} {case.name}")
-            if kept is None:
+            own = counted.get(f"{case.family} {case.name}")
+            if own is None:
                 continue
-            work = LaunchWork(**{**kept, "units": tuple((u, v) for u, v in kept["units"])})
+            work = LaunchWork(**{**own, "units": tuple((u, v) for u, v in own["units"])})
             moved = float(distinct_bytes(case))
         about = (row["family"], row["source"], row["name"], row["sms"], row["ns"])
         working = max(float(row["rotated_bytes"]), moved)
@@ -141,7 +141,7 @@ def count_all(
 ) -> dict[str, Any]:
     """The work of all cases that rows name; what was counted is kept."""
     keep = Path("out") / f"{path.name.partition('.')[0]}.work.json"
-    counted: dict[str, Any] = json.loads(keep.read_text()) if keep.exists() else {}
+    counted = kept(keep)
     names = dict.fromkeys((r["family"], r["name"]) for r in rows if r["source"] == "ptx")
     todo = [known[name] for name in names if " ".join(name) not in counted and name in known]
     with ProcessPoolExecutor(jobs) as pool:
@@ -336,10 +336,7 @@ def main() -> None:
     options = parser.parse_args()
     gpu = machine_of("h200", "100Gb/s").cards[0].gpu
     rows = load_rows(options.rows, options.jobs)
-    document: dict[str, Any] = {}
-    if options.output and options.output.exists():
-        document = json.loads(options.output.read_text())
-    document |= {
+    document = kept(options.output) | {
         "schema": "tessera-fit-durations/2",
         "rows": len(rows),
         "constants": {**asdict(FITTED), **asdict(USUAL)},

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -204,7 +205,7 @@ class Pool:
         """Operands of as many calls as make L2 cold, and their bytes in all."""
         kind = TYPES[one.kind]
         width = 2 if kind is torch.bfloat16 else 4
-        sizes = [width * _elements(shape) for shape in one.shapes]
+        sizes = [width * prod(shape) for shape in one.shapes]
         apart = [size for number, size in enumerate(sizes) if number != one.shared]
         touched = width * one.moved or sum(sizes)
         room = 2 * self.values.numel() - (sizes[one.shared] if one.shared >= 0 else 0)
@@ -234,15 +235,8 @@ class Pool:
 
     def _view(self, at: int, shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
         width = 2 if kind is torch.bfloat16 else 4
-        part = self.values[at // 2 : at // 2 + _elements(shape) * width // 2]
+        part = self.values[at // 2 : at // 2 + prod(shape) * width // 2]
         return part.view(kind).view(shape)
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 class Bench:

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import arguments, write
+from benchmarks.common import arguments, kept, write
 from benchmarks.prediction.libraries import (
     HELD,
     PACKAGE,
@@ -266,9 +266,8 @@ def main() -> None:
         "target": HELD,
         "families": figures,
     }
-    if given.output.exists():
-        known = json.loads(given.output.read_text(encoding="utf-8"))
-        document["habits"] = known.get("habits")
+    if habits := kept(given.output).get("habits"):
+        document["habits"] = habits
     if given.habits:
         document["habits"] = habits_of(
             random.Random(SEED).sample(rows, len(rows) * FEW // given.rows)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.common import RESULTS, ROOT, Row, arguments, write
+from benchmarks.common import RESULTS, ROOT, Row, arguments, kept, write
 
 if TYPE_CHECKING:
     import torch
@@ -245,7 +245,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     given = parser.parse_args()
     until = time.monotonic() + given.seconds
-    data = json.loads(given.output.read_text()) if given.output.exists() else {}
+    data = kept(given.output)
     cases = {case.name: case for case in CASES}
     if given.command == "predict":
         cases |= {case.name: case for case in SMALL.values()}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import arguments, machine, write
+from benchmarks.common import arguments, kept, machine, write
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.processes.workers import CpuBackend
 from tessera.backend.service import BackendOptions, Completion, Model
@@ -318,8 +318,7 @@ def main() -> None:
     if given.only is not None:
         print(json.dumps(compare(given.only, given.scale), indent=2))
         return
-    kept = json.loads(given.output.read_text())["rows"] if given.output.exists() else []
-    rows = [judged(row) for row in kept]
+    rows = [judged(row) for row in kept(given.output).get("rows", [])]
     known = {row["plan"] for row in rows}
     left = [number for number in range(given.plans) if number not in known]
     with ThreadPoolExecutor(given.jobs) as pool:

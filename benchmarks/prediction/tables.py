@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from benchmarks.common import arguments, write
+from benchmarks.common import arguments, kept, write
 from tessera.frontend.machine.gpu_table import find_gpu
 from tessera.frontend.machine.tables import extra_is_missing, read_tables
 from tessera.ir.plan.tables import Sizes, TableKind
@@ -155,7 +155,7 @@ def main() -> None:
     parser = arguments(__doc__, "tables.json")
     parser.add_argument("--every", type=int, default=1)
     given = parser.parse_args()
-    data = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
+    data = kept(given.output)
     for first, second, version in PAIRS if not extra_is_missing() else PAIRS[:1]:
         every = given.every if version == "0.14.0" else 7 * given.every
         data[f"{first}/{second}"] = judge_pair(first, second, version, every)

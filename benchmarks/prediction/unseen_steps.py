@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import parser_of, run_cases
-from benchmarks.common import MODELS, RESULTS, Row, machine, tessc, write
+from benchmarks.common import MODELS, RESULTS, Row, kept, machine, tessc, write
 
 RESULT = RESULTS / "unseen_steps.json"
 NEAR, WITHIN = 0.12, 0.25
@@ -453,7 +453,7 @@ def measured(work: Path, name: str) -> Row:
 
 def predict(work: Path) -> None:
     """What the planner says of each trace for an H200, without a profile."""
-    rows = json.loads(RESULT.read_text())["rows"] if RESULT.exists() else {}
+    rows = kept(RESULT).get("rows", {})
     for name in STEPS:
         path = file_of(work, name, ".ptx.xz")
         if path.exists() and "measured_ns" not in rows.get(name, {}):

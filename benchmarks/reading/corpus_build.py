@@ -336,7 +336,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pack", action="store_true", help="check and pack what is built")
     options = parser.parse_args(arguments)
     work = Work(options.work)
-    producers, target = PRODUCERS, ARCHIVE
+    producers: Sequence[Producer] = PRODUCERS
+    target = ARCHIVE
     if options.functions:
         producers, target = FUNCTION_PRODUCERS, FUNCTIONS
     shutil.copytree(SOURCES, work.sources, dirs_exist_ok=True)

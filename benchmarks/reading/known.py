@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.common import ROOT, arguments
 from benchmarks.reading.accept import FUNCTIONS, read_texts
+from benchmarks.reading.measure import spell
 from benchmarks.reading.ours import module_of
 from benchmarks.reading.statements import example_statements, special_statements, table_statements
 from tessera.diagnostics import TesseraError
@@ -82,9 +83,9 @@ def places_of(instruction: ptx.Instruction) -> str:
     for target, trials in GROUNDS.items():
         taken = [accepts_text(trial, instruction) for trial in trials]
         for first, last in _runs(taken):
-            start = "1.0" if first == 0 else _spell(trials[first].ground.version)
+            start = "1.0" if first == 0 else spell(trials[first].ground.version)
             end = trials[last].ground.version
-            spans[start if end == NEWEST_VERSION else f"{start}-{_spell(end)}"].append(target)
+            spans[start if end == NEWEST_VERSION else f"{start}-{spell(end)}"].append(target)
     everywhere = len(TARGETS)
     return " | ".join(
         span if len(names) == everywhere else f"{span} {' '.join(names)}"
@@ -100,10 +101,6 @@ def _runs(taken: Sequence[bool]) -> Iterator[tuple[int, int]]:
         if not here and first is not None:
             yield first, place - 1
             first = None
-
-
-def _spell(version: Version) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def write_table(statements: Iterable[str]) -> int:

@@ -11,7 +11,6 @@ models stay. Needs a GPU, torch and cuda-bindings.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cases import why
-from benchmarks.common import MODELS, tessc, write
+from benchmarks.common import MODELS, kept, tessc, write
 from benchmarks.laptop.compare import pins_of
 from tessera.driver.trace import capture_trace as tracing
 from tessera.frontend.capture.model_file import find_model, load_model
@@ -46,7 +45,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = sys.argv[2:] or list(ZOO)
     report = folder / "capture.json"
-    rows: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"models": {}}
+    rows = kept(report) or {"models": {}}
     rows["machine"] = machine()
     for name in wanted:
         for route in ("ptx", "library") if name == "llama_decode" else ("ptx",):

@@ -19,6 +19,7 @@ from benchmarks.running.real_steps import RealStep
 from tessera.backend.cuda import loading
 from tessera.backend.cuda.api import Bytes, Driver, bindings
 from tessera.backend.cuda.backend import CudaBackend
+from tessera.backend.cuda.torch_ops import TorchMemory
 from tessera.backend.host_loop.dispatch import Dispatcher
 from tessera.backend.service import BackendOptions, Model, ServedTrace
 from tessera.driver.analyses import analysis_manager
@@ -67,21 +68,9 @@ class CopyingDriver(Driver):
         super().upload(address, data)
 
 
-class _Memory:
-    """Device memory as PyTorch takes it from others."""
-
-    def __init__(self, address: int, size: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (size,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-        }
-
-
 def tensor_at(address: int, size: int) -> torch.Tensor:
     """Memory of the GPU as a tensor of bytes."""
-    return torch.as_tensor(_Memory(address, size), device="cuda")
+    return torch.as_tensor(TorchMemory(address, size), device="cuda")
 
 
 def capture(step: RealStep, route: str, heard: OnProgress) -> Call:

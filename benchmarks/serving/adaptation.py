@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import tessera
-from benchmarks.common import TRACES, arguments, machine, write
+from benchmarks.common import TRACES, arguments, kept, machine, write
 from tessera.driver.serve.measures import ServingReport, Slo
 from tessera.driver.serve.options import ArrivingText, TextSimulationOptions
 from tessera.driver.serve.policies import SwitchRule
@@ -219,11 +219,9 @@ def main() -> None:
         **machine(),
         "slo": {"ttft_s": SLO.ttft_ns / 1e9, "tpot_s": SLO.tpot_ns / 1e9},
         "rule": told(SwitchRule()),
-        "files": {},
+        "files": kept(given.output).get("files", {}),
     }
-    if given.output.exists():
-        result["files"] = json.loads(given.output.read_text(encoding="utf-8"))["files"]
-    chosen = json.loads(given.rules.read_text(encoding="utf-8"))["files"] if given.rules else {}
+    chosen = json.loads(given.rules.read_text("utf-8"))["files"] if given.rules else {}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as stream:
         stream.write(json.dumps(STEPS))
         stream.flush()

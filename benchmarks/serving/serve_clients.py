@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import arguments, machine, write
+from benchmarks.common import arguments, kept, machine, write
 from benchmarks.serving.timed_model import PRIME, VOCABULARY, TimedModel, answer
 
 KEY = "key-of-the-benchmark"
@@ -301,9 +301,8 @@ def main() -> None:
     result: dict[str, Any] = {
         "what": "`tessc serve` against real clients, CPU backend with kernels that sleep",
         **machine(),
+        **kept(given.output),
     }
-    if given.output.exists():
-        result |= json.loads(given.output.read_text(encoding="utf-8"))
     calls = {"openai": by_openai, "locust": by_locust, "bad": misbehave, "sigterm": end_it}
     with tempfile.TemporaryDirectory() as folder:
         served = ServerProcess(Path(folder), waiting=4 * given.at_once)

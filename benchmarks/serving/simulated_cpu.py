@@ -11,12 +11,11 @@ makes all times longer: on a busy machine the host takes long for every step.
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.common import arguments, machine, write
+from benchmarks.common import arguments, kept, machine, write
 from benchmarks.serving.timed_model import TimedModel
 from tessera.driver.serve.bench_text import bench_text
 from tessera.driver.serve.engine import Engine
@@ -67,10 +66,8 @@ def main() -> None:
     result: dict[str, Any] = {
         "what": "requests for text on the CPU backend with kernels that sleep, simulated and run",
         **machine(),
-        "settings": {},
+        "settings": kept(given.output).get("settings", {}),
     }
-    if given.output.exists():
-        result["settings"] = json.loads(given.output.read_text(encoding="utf-8"))["settings"]
     for name, model, rate, prompt, answer in SETTINGS:
         if name in result["settings"] or given.only not in name:
             continue

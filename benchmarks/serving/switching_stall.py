@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import json
 import random
 import time
 from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.common import arguments, machine, write
+from benchmarks.common import arguments, kept, machine, write
 from benchmarks.serving.timed_model import VOCABULARY, TimedModel, answer
 from tessera.driver.serve.engine import Engine
 from tessera.driver.serve.generation import Generation
@@ -162,12 +161,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1500.0, help="for `lost`")
     parser.add_argument("--parts", default="stall,lost")
     given = parser.parse_args()
-    result: dict[str, Any] = {
+    result = kept(given.output) or {
         "what": "switches between two policies, CPU backend with kernels that sleep",
         **machine(),
     }
-    if given.output.exists():
-        result = json.loads(given.output.read_text(encoding="utf-8"))
 
     def keep(part: str, row: dict[str, Any]) -> None:
         result[part] = row

@@ -69,7 +69,7 @@ _TYPES = {
 _FLOATS = ("f16", "bf16", "f32", "f64", "e4m3", "e5m2")
 
 
-class _TorchMemory:
+class TorchMemory:
     """Device memory in the form that PyTorch imports."""
 
     def __init__(self, address: int, size: int) -> None:
@@ -224,7 +224,7 @@ class _Caller:
         device = f"cuda:{self.ordinal}"
         if not size:
             return self.torch.empty(operand.shape, dtype=kind, device=device)
-        memory = _TorchMemory(self.address_of(operand.pointer), size)
+        memory = TorchMemory(self.address_of(operand.pointer), size)
         raw = self.torch.as_tensor(memory, device=device)
         return raw.view(kind).as_strided(operand.shape, operand.element_strides())
 
