@@ -369,6 +369,8 @@ def _is_same(one: Any, other: Any) -> bool:
         return one.dtype == other.dtype and np.array_equal(one, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and _is_same([*one.values()], [*other.values()])
     return isinstance(one, _PLAIN) and bool(one == other)
 
 

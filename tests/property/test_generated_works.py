@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from tessera.backend.ptx_executor.device import Device
 from tests.gpu.check_generated import contents_of, families
 from tests.gpu.cuda_machine import CudaMachine, GuardedPages, OutsideError, take_gpu
-from tests.helpers.async_programs import PARTS, async_program
+from tests.helpers import generated_works
+from tests.helpers.async_programs import PARTS, Hopper, async_program
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.generated_works import KINDS, generated_work
 from tests.helpers.memory_programs import BODIES, memory_program
@@ -29,6 +31,30 @@ def test_regions_of_generated_works_hold(kind: str, seed: int) -> None:
     with Device() as device:
         rows = list(check(work, CpuMachine(work, device), repeats=False))
     assert [row["wrong"] for row in rows if row["wrong"]] == []
+
+
+@pytest.mark.parametrize("way", ["ne", "eq"])
+def test_what_data_decides_about_is_not_certain(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores and reductions of boxes, in a branch on a number from memory."""
+
+    def decided(part: str, seed: int) -> Hopper:
+        made, changed = async_program(part, seed), 0
+        lines = made.text.splitlines()
+        for at, line in enumerate(lines):
+            if ".bulk_group [%" in line and "tensor" in line:
+                asked = f"ld.global.b32 %r3, [%x]; setp.{way}.u32 %p2, %r3, 77; @%p2 bra PAST{at};"
+                lines[at], changed = f"{asked}\n{line}\nPAST{at}:", changed + 1
+        seen.append(changed)
+        return replace(made, text="\n".join(lines))
+
+    seen = list[int]()
+    monkeypatch.setattr(generated_works, "async_program", decided)
+    for seed in range(8):
+        work = generated_work("tensor", seed)
+        with Device() as device:
+            rows = list(check(work, CpuMachine(work, device), repeats=False))
+        assert [row["wrong"] for row in rows if row["wrong"]] == []
+    assert sum(seen) >= 2
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -145,6 +145,29 @@ def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> 
             assert at(found, here, 0, 32) == int(exact.low().flat[0]) & MASK[32]
 
 
+@pytest.mark.parametrize("signs", [(a, b) for a in "us" for b in "us"])
+def test_high_halves_that_do_not_grow_are_moved(signs: tuple[str, str]) -> None:
+    """The number grows with a digit, and the high half of its product does not."""
+    digit = Digit(0, 1, 5)
+    product = lane_function(ptx.Opcode("mul", ("hi", f"{signs[0]}32")))
+    move = lane_function(ptx.Opcode("shr", (f"{signs[1]}32",)))
+    assert product is not None
+    assert move is not None
+    followed = 0
+    for start, factor, more in product_of(
+        (0, 1 << 31, 3 << 30, MASK[32] - 63), (1 << 16, 1 << 20, 1 << 31), (0, 1, 5, 31, 32, 33, 70)
+    ):
+        value = sloped(lanes.scalar(start, 32), {digit: np.array([[8]], dtype=U64)}, 32)
+        by, signed = lanes.scalar(factor, 32), (signs[0] == "s", signs[1] == "s")
+        found = unless_split(partial(sloped_moved_product, value, by, more, 32, signed=signed))
+        for place in range(digit.count) if found else ():
+            number = lanes.scalar((start + 8 * place) & MASK[32], 32)
+            exact = move([product([number, by]), lanes.scalar(more)])
+            assert at(found, {digit: place}, 0, 32) == int(exact.low().flat[0]), (start, factor)
+            followed += 1
+    assert followed > 100
+
+
 @pytest.mark.parametrize("sign", "us")
 @pytest.mark.parametrize("amount", [0, 1, 3, 5])
 def test_indices_from_memory_beside_digits_are_moved(sign: str, amount: int) -> None:

@@ -243,8 +243,6 @@ def floor_quotient(
     simpler = _simpler(start, slopes, divisor)
     if simpler is not None:
         return floor_quotient(*simpler, digits)
-    if not rest:
-        return WholeForm(start // divisor, whole, np.zeros((1, 1), dtype=np.int64))
     for digit, slope in rest.items():
         # After `period` steps of the digit the sum has grown by a multiple of the divisor.
         period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))

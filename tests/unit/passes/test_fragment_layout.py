@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,10 @@ FINE = {
     "by what lane 0 says": f"{LANE} shfl.sync.idx.b32 %s, %s, 0, 31, -1; {LOAD}"
     f"{each('mul.f32 %f#, %f#, %s;')}{STORE}",
     "spilled": f"{LOAD}{each('st.local.f32 [spill+#0], %f#;')}"
+    + each("ld.local.f32 %g#, [spill+#0];")
+    + STORE.replace(F, G),
+    "spilled by a generic address": f"{LOAD} cvta.local.u64 %rd3, spill;"
+    + each("add.s64 %rd4, %rd3, #0; st.f32 [%rd4], %f#;")
     + each("ld.local.f32 %g#, [spill+#0];")
     + STORE.replace(F, G),
     "one question about all": f"{LOAD} setp.gt.f32 %p0, %f0, %s; vote.sync.any.pred %p1, %p0, -1;"
@@ -200,6 +205,13 @@ def test_kernels_that_are_not_launched_are_left_alone() -> None:
     assert len(list(layout_warnings(parse_trace(text + launch)))) == 1
     other = "//! launch m.idle grid=1,1,1 block=32,1,1 args=[]\n"
     assert list(layout_warnings(parse_trace(text + other))) == []
+
+
+def test_code_for_several_gpus_is_told_once() -> None:
+    program = parse_trace(module(DEPENDS["stored"][0]))
+    (code,) = program.modules
+    twice = replace(code, variants=2 * code.variants)
+    assert len([*layout_warnings(replace(program, modules=(twice,)))]) == 1
 
 
 def test_what_a_compiler_makes_of_plain_wmma_is_fine() -> None:

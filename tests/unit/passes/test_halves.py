@@ -136,6 +136,26 @@ def test_other_halves_point_anywhere(body: str, join: str) -> None:
     assert step.pins != ()
 
 
+BY_THREAD = {
+    "and": "mov.u64 %d8, 4294967295; sub.s64 %d8, %d8, %o; and.b64 %d9, %d1, %d8;"
+    " cvt.u32.u64 %r3, %d9;" + JOINS["mov"],
+    "shr": "shr.u64 %d9, %d1, %r8; cvt.u32.u64 %r4, %d9;" + JOINS["mov"],
+    "shl": JOINS["or"].replace("%d5, 32;", "%d5, %r8;"),
+    "bfi at": JOINS["bfi"].replace("32, 32;", "%r8, 32;"),
+    "bfi of": JOINS["bfi"].replace("32, 32;", "32, %r8;"),
+}
+
+
+@pytest.mark.parametrize("body", BY_THREAD.values(), ids=list(BY_THREAD))
+def test_what_only_some_threads_put_together_is_no_half(body: str) -> None:
+    """The number that has to be 32, or the mask, is another one in all threads but the first."""
+    text = of(f"{INDEXED} mov.b64 {{%r3, %r4}}, %d1; sub.u32 %r8, 32, %t; {body} {STORE}")
+    (step,) = analysed(text)
+    assert step.pins != ()
+    (step,) = analysed(text.replace("32, %t;", "32, 0;").replace("%d8, %d8, %o;", "%d8, %d8, 0;"))
+    assert step.pins == ()
+
+
 def test_a_sign_is_no_half() -> None:
     body = "mov.b64 {%r3, %r4}, %d1; cvt.s64.s32 %d4, %r3; cvt.u64.u32 %d5, %r4;"
     end = " shl.b64 %d6, %d5, 32; or.b64 %d2, %d4, %d6;"

@@ -66,6 +66,16 @@ def test_a_step_fits_its_device(launch: str, sms: int, arch: str, why: str) -> N
         assert why in found
 
 
+def test_steps_are_called_as_in_the_trace() -> None:
+    plan = plan_for("grid=1,1,1 block=64,1,1")
+    (replica,) = plan.replicas
+    (placed,) = replica.traces
+    (step,) = placed.steps
+    other = replace(placed, steps=(replace(step, name="m.other"),))
+    changed = replace(plan, replicas=(replace(replica, traces=(other,)),))
+    assert judged(changed) == "step 0 of replica 0 is called `m.other`, and `m.copy` in its trace"
+
+
 @pytest.mark.parametrize(("blocks", "fits"), [(216, True), (217, False)])
 def test_blocks_that_wait_for_others_must_be_there(blocks: int, fits: bool) -> None:
     """Without a cooperative launch, too."""
