@@ -7,6 +7,7 @@ Source: PTX ISA 9.0, sections 9.7.1.19 to 9.7.1.26, 9.7.8.6 to 9.7.8.8, 9.7.9.7.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -108,15 +109,14 @@ def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
 def permute_bytes(values: Values) -> Lanes:
     """`prmt.b32` in its default mode."""
     selector = _constant(values[2])
-    if selector is None or not _usable(values):
+    if selector is None or selector & 0x8888 or not _usable(values):
+        # A choice with bit 3 repeats a sign: ptxas 12.8 and 13.0 read bytes of such a result wrongly.
         return lanes.unknown(32, lanes.reason(*values))
     both = (values[1].low() << U64(32)) | values[0].low()
     result = np.zeros_like(both)
     for place in range(4):
         choice = (selector >> (4 * place)) & 0xF
-        byte = (both >> U64(8 * (choice & 7))) & U64(0xFF)
-        if choice & 8:
-            byte = np.where(byte & U64(0x80), U64(0xFF), U64(0))
+        byte = (both >> U64(8 * choice)) & U64(0xFF)
         result = result | (byte << U64(8 * place))
     return Lanes(result)
 
@@ -124,7 +124,9 @@ def permute_bytes(values: Values) -> Lanes:
 def lookup3(values: Values) -> Lanes:
     """`lop3`: any function of three bits."""
     table = _constant(values[3])
-    if table is None or not _usable(values):
+    repeats = any(lanes.equal(x, y) for x, y in itertools.combinations(values[:3], 2))
+    if table is None or repeats or not _usable(values):
+        # ptxas 12.8 and 13.0 join `lop3` of a repeated source with what follows it wrongly.
         return lanes.unknown(32, lanes.reason(*values))
     a, b, c = (v.low() for v in values[:3])
     full = U64(MASK[32])

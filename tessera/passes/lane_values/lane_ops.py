@@ -112,7 +112,11 @@ def _conversion(opcode: ptx.Opcode, types: list[str]) -> Function | None:
 
     def convert(values: Values) -> Lanes:
         value = lanes.truncate(values[0], type_bits(source))
-        return extend(extend(value, source), target, truncate=True)
+        result = extend(extend(value, source), target, truncate=True)
+        if (target, source) == ("s64", "u32") and not lanes.equal(result, extend(value, "s32")):
+            # ptxas takes the sign along if the result is shifted left.
+            return lanes.unknown(64, lanes.reason(value))
+        return result
 
     return convert
 
@@ -355,7 +359,7 @@ def _all_ones(values: Words) -> Words:
 
 
 def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if b.span is not None:
+    if b.span is not None or _is_folded(b, bits):
         return lanes.unknown(bits, lanes.reason(a, b))
     amount = np.minimum(b.low(), U64(63))
     factor = np.where(b.low() >= U64(bits), U64(0), U64(1) << amount)
@@ -365,7 +369,7 @@ def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
 def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     if a.slopes or b.slopes:
         return sloped_right_shift(a, b, bits, signed=signed)
-    if b.span is not None:
+    if b.span is not None or (bits == 16 and _is_folded(b, bits)):
         return lanes.unknown(bits, lanes.reason(a, b))
     amount = np.minimum(b.low(), U64(bits - 1))
     if signed:
@@ -378,6 +382,15 @@ def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     gone = b.low() >= U64(bits)
     low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
     return lanes.from_bounds(low, high, bits, a.why)
+
+
+def _is_folded(amount: Lanes, bits: int) -> bool:
+    """Whether ptxas may shift by less than a constant.
+
+    It takes constants modulo 65536 for 16 bits, and modulo 64 for 64 bits of a product or choice.
+    """
+    constant = lanes.single(amount)
+    return constant is not None and constant >= {16: 1 << 16, 64: 64}.get(bits, 1 << 32)
 
 
 def _arithmetic_shift(values: Words, amount: Words) -> Words:

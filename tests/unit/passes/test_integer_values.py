@@ -188,9 +188,11 @@ def test_analyses_compute_what_the_executor_does(name: str) -> None:
     ("text", "numbers", "result"),
     [
         # PTX ISA 9.7.8.7: amounts above the register width are clamped to it.
-        ("shl.b16", (1, 1 << 16), 0),
-        ("shl.b16", (0xFFFF, 0xFFFFFFFF), 0),
+        ("shl.b16", (1, 16), 0),
+        ("shl.b16", (0xFFFF, 0xFFFF), 0),
         ("shl.b16", (1, 15), 0x8000),
+        ("shl.b32", (1, 64), 0),
+        ("shr.u64", (1 << 63, 64), 0),
         # PTX ISA 9.7.1.20: bits past the top are copies of the sign of the last one inside.
         ("bfe.s32", (0x80000000, 28, 16), 0xFFFFFFF8),
         ("bfe.s64", (1 << 63, 60, 200), (1 << 64) - 8),
@@ -207,6 +209,16 @@ def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
     """Whether an H200 did something other than the ISA says (`constants_gpu.json`)."""
     if opcode.name == "mad" and "hi" in opcode.modifiers:
         return numbers[2] != 0
+    if str(opcode) == "cvt.s64.u32":
+        return numbers[0] & 0xFFFFFFFF >= 1 << 31
+    if opcode.name in {"shl", "shr"} and opcode.modifiers[0][1:] == "16":
+        return numbers[1] >= 1 << 16
+    if opcode.name == "shl":
+        return opcode.modifiers[0] == "b64" and numbers[1] >= 64
+    if opcode.name == "prmt":
+        return numbers[2] & 0x8888 != 0
+    if opcode.name == "lop3":
+        return len(set(numbers[:3])) < 3
     if opcode.name not in {"bfe", "bfi"}:
         return False
     bits, (start, length) = int(opcode.modifiers[-1][1:]), numbers[-2:]
@@ -233,6 +245,16 @@ def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
         ("bfi.b32", (48, 7, 5, 31), 0x607),
         ("mad.hi.u32", (48, 7, 3), None),  # ptxas 13.0: 2 in a kernel with several constants
         ("mad.hi.u32", (1 << 31, 8, 0), 4),
+        ("cvt.s64.u32", (1 << 31,), None),  # -1 << 31, if ptxas sees a shift behind it
+        ("cvt.s64.u32", ((1 << 31) - 1,), (1 << 31) - 1),
+        ("cvt.u64.u32", (1 << 31,), 1 << 31),
+        ("shl.b16", (1, 1 << 16), None),  # ptxas: 1
+        ("shr.u16", (4, 0x80000000), None),
+        ("shl.b64", (1, 64), None),  # of a product or a choice, ptxas: 1
+        ("prmt.b32", (0xAD0000, 0, 0x000A), None),
+        ("prmt.b32", (0xAD0000, 0, 0x0002), 0xAD),
+        ("lop3.b32", (48, 48, 48, 21), None),
+        ("lop3.b32", (48, 7, 1, 0x80), 0),
     ],
 )
 def test_what_gpus_compute_otherwise_is_unknown(
