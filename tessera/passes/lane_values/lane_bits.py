@@ -110,7 +110,7 @@ def permute_bytes(values: Values) -> Lanes:
     """`prmt.b32` in its default mode."""
     selector = _constant(values[2])
     if selector is None or selector & 0x8888 or not _usable(values):
-        # A choice with bit 3 repeats a sign: ptxas 12.8 and 13.0 read bytes of such a result wrongly.
+        # Bit 3 of a choice repeats a sign: ptxas 12.8 and 13.0 read bytes of the result wrongly.
         return lanes.unknown(32, lanes.reason(*values))
     both = (values[1].low() << U64(32)) | values[0].low()
     result = np.zeros_like(both)
