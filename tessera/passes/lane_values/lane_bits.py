@@ -1,6 +1,8 @@
-"""Bit fields, permutations and counts over `Lanes`: exact inputs only, anything else is unknown.
+"""Shifts, bit fields, permutations and counts over `Lanes`.
 
-Of values that grow with digits, fields (`bfe`) are followed; for the rest digits are spelled out.
+Shifts take any value by known amounts; the others take exact inputs only, and anything else is
+unknown. Of values that grow with digits, shifts and fields (`bfe`) are followed; for the rest
+digits are spelled out.
 
 Source: PTX ISA 9.0, sections 9.7.1.19 to 9.7.1.26, 9.7.8.6 to 9.7.8.8, 9.7.9.7.
 """
@@ -12,10 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tessera.ir.arrays import Words
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import Split
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes, digits_of, single
-from tessera.passes.lane_values.sloped_ops import sign_extend, sloped_field
+from tessera.passes.lane_values.sloped_ops import sign_extend, sloped_field, sloped_right_shift
 
 Values = Sequence[Lanes]
 
@@ -91,6 +94,47 @@ def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     if field == 0:
         return b
     return Lanes((b.low() & U64(MASK[bits] ^ field)) | ((a.low() << U64(first)) & U64(field)))
+
+
+def shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    """`shl`: a product."""
+    if b.span is not None or _is_folded(b, bits):
+        return lanes.unknown(bits, lanes.reason(a, b))
+    amount = np.minimum(b.low(), U64(63))
+    factor = np.where(b.low() >= U64(bits), U64(0), U64(1) << amount)
+    return lanes.mul(a, Lanes(factor & U64(MASK[bits])), bits)
+
+
+def shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    """`shr`, with copies of the sign or with zeros."""
+    if a.slopes or b.slopes:
+        return sloped_right_shift(a, b, bits, signed=signed)
+    if b.span is not None or (bits == 16 and _is_folded(b, bits)):
+        return lanes.unknown(bits, lanes.reason(a, b))
+    amount = np.minimum(b.low(), U64(bits - 1))
+    if signed:
+        half = U64(1 << (bits - 1))
+        low, high = lanes.biased_bounds(a, bits)
+        bottom = _arithmetic_shift(low - half, amount)
+        top = _arithmetic_shift(high - half, amount)
+        return lanes.settle(bottom, top - bottom, bits, a.why)
+    low, high = lanes.unsigned_bounds(a, bits)
+    gone = b.low() >= U64(bits)
+    low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
+    return lanes.from_bounds(low, high, bits, a.why)
+
+
+def _is_folded(amount: Lanes, bits: int) -> bool:
+    """Whether ptxas may shift by less than a constant.
+
+    It takes constants modulo 65536 for 16 bits, and modulo 64 for 64 bits of a product or choice.
+    """
+    constant = lanes.single(amount)
+    return constant is not None and constant >= {16: 1 << 16, 64: 64}.get(bits, 1 << 32)
+
+
+def _arithmetic_shift(values: Words, amount: Words) -> Words:
+    return (values.view(np.int64) >> amount.astype(np.int64)).view(U64)
 
 
 def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:

@@ -29,6 +29,8 @@ from tessera.passes.lane_values.lane_bits import (
     lookup3,
     permute_bytes,
     shift_funnel,
+    shift_left,
+    shift_right,
 )
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes
 from tessera.passes.lane_values.predicates import PREDICATES, compare_function
@@ -38,7 +40,6 @@ from tessera.passes.lane_values.sloped_ops import (
     sloped_division,
     sloped_extreme,
     sloped_high_product,
-    sloped_right_shift,
     zero_extend,
 )
 from tessera.passes.lane_values.symbols import granularity
@@ -192,7 +193,7 @@ def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     if a.span is not None or b.span is not None:
         if bits <= 32 and not signed:
             wide = lanes.mul(zero_extend(a, bits), zero_extend(b, bits), 64)
-            return _shift_right(wide, lanes.scalar(bits), 64, signed=False)
+            return shift_right(wide, lanes.scalar(bits), 64, signed=False)
         return lanes.unknown(bits, lanes.reason(a, b))
     if bits <= 32:
         grow = sign_extend if signed else zero_extend
@@ -358,45 +359,6 @@ def _all_ones(values: Words) -> Words:
     return values
 
 
-def _shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if b.span is not None or _is_folded(b, bits):
-        return lanes.unknown(bits, lanes.reason(a, b))
-    amount = np.minimum(b.low(), U64(63))
-    factor = np.where(b.low() >= U64(bits), U64(0), U64(1) << amount)
-    return lanes.mul(a, Lanes(factor & U64(MASK[bits])), bits)
-
-
-def _shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    if a.slopes or b.slopes:
-        return sloped_right_shift(a, b, bits, signed=signed)
-    if b.span is not None or (bits == 16 and _is_folded(b, bits)):
-        return lanes.unknown(bits, lanes.reason(a, b))
-    amount = np.minimum(b.low(), U64(bits - 1))
-    if signed:
-        half = U64(1 << (bits - 1))
-        low, high = lanes.biased_bounds(a, bits)
-        bottom = _arithmetic_shift(low - half, amount)
-        top = _arithmetic_shift(high - half, amount)
-        return lanes.settle(bottom, top - bottom, bits, a.why)
-    low, high = lanes.unsigned_bounds(a, bits)
-    gone = b.low() >= U64(bits)
-    low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
-    return lanes.from_bounds(low, high, bits, a.why)
-
-
-def _is_folded(amount: Lanes, bits: int) -> bool:
-    """Whether ptxas may shift by less than a constant.
-
-    It takes constants modulo 65536 for 16 bits, and modulo 64 for 64 bits of a product or choice.
-    """
-    constant = lanes.single(amount)
-    return constant is not None and constant >= {16: 1 << 16, 64: 64}.get(bits, 1 << 32)
-
-
-def _arithmetic_shift(values: Words, amount: Words) -> Words:
-    return (values.view(np.int64) >> amount.astype(np.int64)).view(U64)
-
-
 _BINARY: dict[str, Binary] = {
     "add": lambda a, b, bits, signed: lanes.add(a, b, bits),
     "sub": lambda a, b, bits, signed: lanes.sub(a, b, bits),
@@ -405,6 +367,6 @@ _BINARY: dict[str, Binary] = {
     "and": _bitwise("and", np.bitwise_and, _and),
     "or": _bitwise("or", np.bitwise_or, _or),
     "xor": _bitwise("xor", np.bitwise_xor, _xor),
-    "shl": _shift_left,
-    "shr": _shift_right,
+    "shl": shift_left,
+    "shr": shift_right,
 }
