@@ -309,7 +309,7 @@ def show(rows: list[Mutant]) -> None:
             killed = counts["killed"] / max(1, total - counts["equivalent"])
             share = 1 - (counts["wider"] + counts["alive"]) / total
             print(
-                f"{package or 'all':16}{total:5}:{each}; noticed {killed:6.1%}, well {share:6.1%}"
+                f"{package or 'all':16}{total:5}:{each}; noticed {killed:6.1%}, good {share:6.1%}"
             )
     for row in sorted(rows, key=lambda row: (row["path"], row["lines"])):
         if row["result"] in ("wider", "alive"):

@@ -83,6 +83,15 @@ def test_a_thread_may_end_in_a_call(body: str, leave: str) -> None:
         assert intervals.covers(seen.written, seen.must_write)
 
 
+def test_a_variable_of_a_function_is_not_the_module_s() -> None:
+    call = "{ .param .b32 a; st.param.b32 [a], %r2; call.uni keeps, (a); }"
+    head, entry, rest = KERNEL.replace("BODY", call).partition(".visible .entry")
+    for own in ("", ".global .align 4 .u32 count;"):
+        keeps = f".func keeps(.param .b32 n) {{ {own} st.global.u32 [count], 1; ret; }}\n"
+        steps = "launch m.k grid=1,1,1 block=32,1,1 args=[y, x]\n"
+        assert bool(step_of(trace(BUFFERS, head + keeps + entry + rest, steps)).pins) is bool(own)
+
+
 def test_a_variable_of_a_kernel_is_not_the_module_s() -> None:
     own = ".global .align 4 .u32 count; st.global.u32 [count], %r1;"
     assert not step_of(program("st.global.u32 [count], %r1;")).pins

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory.access_log import merge
-from tessera.backend.ptx_executor.memory.memory import GUARD, POISON
+from tessera.backend.ptx_executor.memory.memory import GUARD, POISON, AddressSpace
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import load, run
 
@@ -359,3 +359,13 @@ def test_launches_by_the_device_are_refused_by_name(body: str):
     label = caught.value.diagnostics[0].primary
     assert label is not None
     assert "launches by the device are not supported" in label.text
+
+
+def test_an_address_names_the_device_that_owns_it() -> None:
+    spaces = [AddressSpace(index, 1 << 16) for index in range(4)]
+    for own in spaces:
+        for other in spaces:
+            place = other.base + 4096
+            assert own.other_owner(place) == (None if own is other else other.index)
+            assert (f"of device {other.index}" in own.describe(place)[0]) is (own is not other)
+    assert spaces[0].other_owner(4096) is None
