@@ -47,15 +47,11 @@ def made(kind: str, config: str, **sizes: Any) -> Any:
     import torch
     import transformers
 
-    torch.manual_seed(0)
-    kept = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device("cuda"):
-            whole = getattr(transformers, config)(**sizes)
-            model = getattr(transformers, kind)(whole)
-    finally:
-        torch.set_default_dtype(kept)
+    from benchmarks.running.real_steps import in_bf16
+
+    with in_bf16():
+        whole = getattr(transformers, config)(**sizes)
+        model = getattr(transformers, kind)(whole)
     for name, weight in model.named_parameters():
         if name.endswith((".gate.weight", ".router.weight")):
             torch.nn.init.normal_(weight, std=0.05)

@@ -247,16 +247,11 @@ def save(size: Sizes) -> dict[str, Any]:
     import torch
     import transformers
 
-    torch.manual_seed(0)
-    where = "cpu" if size.trial else "cuda"
-    kept = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(where):
-            made = config(size.model, size.layers, trial=size.trial)
-            model = transformers.AutoModelForCausalLM.from_config(made)
-    finally:
-        torch.set_default_dtype(kept)
+    from benchmarks.running.real_steps import in_bf16
+
+    with in_bf16("cpu" if size.trial else "cuda"):
+        made = config(size.model, size.layers, trial=size.trial)
+        model = transformers.AutoModelForCausalLM.from_config(made)
     # Experts under the names that they have in the model, not one by one as published.
     model.save_pretrained(size.checkpoint, max_shard_size="5GB", save_original_format=False)
     del model

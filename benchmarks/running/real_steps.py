@@ -7,7 +7,8 @@ place of its static cache, so that it can be repeated: every repeat computes and
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,15 +74,22 @@ def cached(
     return RealStep(CachedStep(model, cache).eval(), (given, start))
 
 
-def _made(kind: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+@contextmanager
+def in_bf16(where: str = "cuda") -> Iterator[None]:
+    """Inside, new tensors are in bf16 on a device, and random numbers are those of a seed."""
     torch.manual_seed(0)
-    kept = torch.get_default_dtype()
+    usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        with torch.device("cuda"):
-            return kind(config).eval().requires_grad_(False)
+        with torch.device(where):
+            yield
     finally:
-        torch.set_default_dtype(kept)
+        torch.set_default_dtype(usual)
+
+
+def _made(kind: Callable[[Any], nn.Module], config: Any) -> nn.Module:
+    with in_bf16():
+        return kind(config).eval().requires_grad_(False)
 
 
 _WIDTH = {
