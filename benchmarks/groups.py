@@ -86,6 +86,7 @@ READING = (
     Run("reading.accept"),
     Run("reading.verdicts plant out/faults.jsonl --per-kind 3", PTXAS),
     Run("reading.verdicts check out/faults.jsonl", PTXAS),
+    Run("reading.two_trees", PTXAS),
     Run("reading.known"),
     Run("reading.roundtrip benchmarks/corpus/corpus.tar.xz -o out/roundtrip.json", PTXAS),
 )

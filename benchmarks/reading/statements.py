@@ -278,7 +278,7 @@ def _operand(
 def _address_parts(modifiers: tuple[str, ...]) -> Iterator[str]:
     """The parts of a tensor map with coordinates, or of an endpoint with an offset."""
     count, (_, coordinates) = dimensions(modifiers), part_counts(modifiers)
-    if count:
+    if coordinates:
         yield "%rd1"
     if not {"fabric", "mbarrier::report::fabric"}.isdisjoint(modifiers):
         yield from ("%r1", "%rd2")
@@ -290,7 +290,7 @@ def _address_parts(modifiers: tuple[str, ...]) -> Iterator[str]:
         yield _registers("%rs", count)
     if "override::global_dim_stride" in modifiers:
         yield from (_registers("%r", count - 1), "%rs9")
-    if count:
+    if coordinates:
         yield _registers("%r", coordinates)
 
 

@@ -15,6 +15,7 @@ from tessera.ir.opcodes.lookup import (
     arity,
     meaning,
     meaning_of,
+    operand_words,
     takes_shapes,
     widened_meaning,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "is_type",
     "meaning",
     "meaning_of",
+    "operand_words",
     "special_register",
     "state_space",
     "takes_shapes",

@@ -28,6 +28,10 @@ OPERANDS describe the operands from left to right.
     [parts]   an address of as many parts and coordinates as the modifiers say (`parts_fault`)
     C         a surface and the coordinates in it
     4*TYPE    a vector of four registers of that type (`4*D`: of the first type)
+    +*TYPE    a vector of that type, of any length there is
+    x32       a register of 32 bits, a predicate or a float, which ptxas does not tell apart
+    shared    a variable in shared memory
+    bare      what ptxas takes without brackets in the place of an address (`bare_fits`)
     v*TYPE    one of that type or, with `.v2` to `.v8`, a vector of as many
     i         a constant
     F*TYPE    a fragment: as many registers as the shape says (`operand_types.fragment_size`)
@@ -88,6 +92,7 @@ GROUPS: dict[str, str] = {
     "resized": "override::global_dim/override::global_dim_stride",
     "field": "global_address/rank/box_dim/global_dim/global_stride/element_stride/elemtype"
     "/interleave_layout/swizzle_mode/swizzle_atomicity/fill_mode",
+    "spaces": "global/shared/shared::cta/shared::cluster",
     "restricted": "sync_restrict::shared::cta/sync_restrict::shared::cluster"
     "/sync_restrict::shared::cluster::read",
     "ctas": "cta_group::1/cta_group::2",
@@ -113,6 +118,8 @@ GROUPS: dict[str, str] = {
 """Choices that several forms share."""
 
 
+_IGNORED = "[b8x16/b6x16_p32/b4x16_p64] [b8x16/b6x16_p32/b4x16_p64] [b2]"
+"""What `[@ignored]` stands for: two of the first three, and the last."""
 _GROUP = re.compile(r"@(\w+)")
 _SLOT = re.compile(r"\[(?:const\[\]|[^\[\]])+\]|\([^()]+\)|\S+")
 _BRACES = re.compile(r"\{([^}]*)\}")
@@ -154,7 +161,7 @@ def read_form(name: tuple[str, ...], line: str) -> Form:
     """The form that a line describes, for one of its names."""
     _, modifiers, *rest = (column.strip() for column in line.split("|"))
     operands, needs = (*rest, "", "")[:2]
-    words = _SLOT.findall(modifiers)
+    words = _SLOT.findall(modifiers.replace("[@ignored]", _IGNORED))
     plain = " ".join(word for word in needs.split() if ":" not in word).replace(" ", "/")
     special = [word.rpartition(":") for word in needs.split() if ":" in word]
     return Form(

@@ -17,9 +17,12 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import is_type
 
 REPEATABLE = frozenset(
-    {"NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni"}
+    {"NaN", "approx", "cc", "relu", "sat", "satfinite", "shiftamt", "sync", "uni", "b2"}
 )
 """Modifiers that ptxas takes twice."""
+
+
+_UNUSED = frozenset({"b1", "s4", "u4", "bf16", "tf32"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,7 @@ def _forms(name: tuple[str, ...]) -> tuple[Form, ...]:
 @cache
 def find_form(opcode: ptx.Opcode, is_old: bool) -> FoundForm | Unfit | None:
     """The form of an opcode; None if the tables do not have the opcode at all."""
+    opcode = _as_ptxas_reads(opcode)
     candidates = forms_of(opcode)
     if not candidates:
         if opcode.name not in _NEXT_WORDS:
@@ -91,6 +95,24 @@ def find_form(opcode: ptx.Opcode, is_old: bool) -> FoundForm | Unfit | None:
                     needs = needs.joined(more)
             return FoundForm(form, types, needs)
     return _unfit(candidates, opcode, modifiers)
+
+
+def _as_ptxas_reads(opcode: ptx.Opcode) -> ptx.Opcode:
+    """The opcode without what ptxas overlooks.
+
+    In `tcgen05.mma`, `.sp` may stand behind other modifiers; `mma` of doubles may name types that
+    it does not use, and `mma` of halves `.bf16` at the end.
+    """
+    match opcode:
+        case ptx.Opcode("tcgen05", ("mma", *others)):
+            if others.count("sp") == 1 and "ws" not in others:
+                others.remove("sp")
+                return ptx.Opcode("tcgen05", ("mma", "sp", *others))
+        case ptx.Opcode("mma", modifiers) if modifiers.count("f64") == 4:
+            return ptx.Opcode("mma", tuple(m for m in modifiers if m not in _UNUSED))
+        case ptx.Opcode("mma", (*others, "bf16")) if "f16" in others and "bf16" not in others:
+            return ptx.Opcode("mma", tuple(others))
+    return opcode
 
 
 def _plain(modifiers: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 from tessera.ir.opcodes import families
@@ -94,7 +94,12 @@ def meaning_of(instruction: ptx.Instruction) -> Meaning | None:
 
 def takes_shapes(instruction: ptx.Instruction) -> bool:
     """Whether some form takes addresses, vectors and lists where the instruction has them."""
-    return _shapes_fit(instruction.opcode, tuple(map(_shape, instruction.operands)))
+    return operand_words(instruction) is not None
+
+
+def operand_words(instruction: ptx.Instruction) -> tuple[str, ...] | None:
+    """What the table calls the operands, even where the instruction has no meaning."""
+    return _words_by_shape(instruction.opcode, tuple(map(_shape, instruction.operands)))
 
 
 @cache
@@ -157,9 +162,12 @@ def _meaning_by_shape(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> Meaning | 
 
 
 @cache
-def _shapes_fit(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> bool:
-    layouts = _layouts(_fitting_forms(opcode), opcode.modifiers, len(shapes), shapes)
-    return next(layouts, None) is not None
+def _words_by_shape(opcode: ptx.Opcode, shapes: tuple[str, ...]) -> tuple[str, ...] | None:
+    for takes in (_takes, _takes_loosely):
+        layouts = _layouts(_fitting_forms(opcode), opcode.modifiers, len(shapes), shapes, takes)
+        for _, layout in layouts:
+            return tuple(map(_called, layout, shapes))
+    return None
 
 
 def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Meaning | None:
@@ -169,6 +177,8 @@ def _find(opcode: ptx.Opcode, count: int, shapes: tuple[str, ...] | None) -> Mea
     if isinstance(find_form(opcode, True), Unfit):
         return None
     by_shape = [] if shapes is None else list(_layouts(forms, opcode.modifiers, count, shapes))
+    if shapes is not None and not by_shape and _words_by_shape(opcode, shapes) is not None:
+        return None
     layouts = by_shape or list(_layouts(forms, opcode.modifiers, count, None))
     if layouts:
         return _describe(*layouts[0], opcode.modifiers)
@@ -227,6 +237,7 @@ def _layouts(
     modifiers: tuple[str, ...],
     count: int,
     shapes: tuple[str, ...] | None,
+    takes: Callable[[OpcodeOperand, str], bool] | None = None,
 ) -> Iterator[tuple[OpcodeForm, tuple[OpcodeOperand, ...]]]:
     """The ways to assign `count` operands to a form; leftmost optional operands come first."""
     for form in forms:
@@ -239,7 +250,7 @@ def _layouts(
             layout = tuple(
                 spec for index, spec in enumerate(specs) if not spec.optional or index in chosen
             )
-            if shapes is None or all(map(_takes, layout, shapes)):
+            if shapes is None or all(map(takes or _takes, layout, shapes)):
                 yield form, layout
 
 
@@ -248,10 +259,15 @@ def _takes(spec: OpcodeOperand, shape: str) -> bool:
         return spec.shape in {"", "address"}
     if shape == "group of one":  # `(1.5)` may be a constant in parentheses
         return spec.shape in {"", "group"}
-    if spec.shape:  # ptxas takes mbarriers without brackets
-        return spec.shape == shape or (not shape and spec.role is OperandRole.MBARRIER)
+    if spec.shape:
+        return spec.shape == shape
     # A vector of registers is a value too, but never a descriptor: it is the other form of wgmma.
-    return shape == "" or (shape == "vector" and spec.role is not OperandRole.DESCRIPTOR)
+    is_value = spec.role is not OperandRole.DESCRIPTOR and not spec.is_loose
+    return shape == "" or (shape == "vector" and is_value)
+
+
+def _takes_loosely(spec: OpcodeOperand, shape: str) -> bool:
+    return _takes(spec, shape) or (spec.is_loose and shape in ("", "vector"))
 
 
 def _describe(
@@ -270,7 +286,7 @@ def _describe(
     return Meaning(
         opcode=".".join(form.name),
         roles=tuple(spec.role for spec in layout),
-        words=tuple(_called(spec) for spec in layout),
+        words=tuple(_called(spec, spec.shape) for spec in layout),
         effects=effects,
         kind=_kind(form, modifiers, effects),
         flow=form.flow,
@@ -281,9 +297,10 @@ def _describe(
     )
 
 
-def _called(spec: OpcodeOperand) -> str:
+def _called(spec: OpcodeOperand, shape: str) -> str:
     if spec.shape == "address":
-        return f"[{spec.word.rstrip('1234')}]"
+        is_bare = spec.is_loose and shape in ("", "vector")
+        return "bare" if is_bare else f"[{spec.word.rstrip('1234')}]"
     return "" if spec.shape else spec.word
 
 

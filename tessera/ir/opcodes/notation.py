@@ -11,6 +11,8 @@ means either), `-MOD` must not. Forms of one name are tried from top to bottom.
 
 OPERANDS are words; a word's role is in `_WORDS`, with the effect that it implies. `[w]` is an
 address, `{w}` a vector, `(w)` a group. After the word, in this order:
+    ~                     ptxas also takes an address without brackets, or a vector for a value; the
+                          instruction then has no meaning
     =ACCESS/SPACE/EXTENT  what happens behind an address. SPACE `1` or `2` is the opcode's first or
                           second state space, generic where it names none; EXTENT is a number of
                           bytes, the word of the operand that gives the size, `rows` (ldmatrix),
@@ -71,6 +73,10 @@ _ADDRESS_WORDS: dict[str, tuple[OperandRole, str]] = {
     "a": (OperandRole.ADDRESS, ""),
     "d": (OperandRole.ADDRESS, ""),
     "mbar": (OperandRole.MBARRIER, "=mbarrier/1/8"),
+    "done": (
+        OperandRole.MBARRIER,
+        "=mbarrier/1/8@mbarrier::complete_tx::bytes/shared/shared::cta",
+    ),
     "map": (OperandRole.TENSOR_MAP, "=read/2/box"),
     "tmem": (OperandRole.TENSOR_MEMORY, "=read/tmem/?"),
     "acc": (OperandRole.TENSOR_MEMORY, "=update/tmem/?"),
@@ -95,7 +101,7 @@ _FLAGS = frozenset({"side", "state", "aligned", "async"})
 _SHAPES = {"[": "address", "{": "vector", "(": "group"}
 
 _OPERAND = re.compile(
-    r"(?P<open>[\[{(]?)(?P<word>[a-z]+\d?)(?P<close>[\]})]?)"
+    r"(?P<open>[\[{(]?)(?P<word>[a-z]+\d?)(?P<close>[\]})]?)(?P<loose>~?)"
     r"(?:=(?P<access>\w+)(?:/(?P<space>[^/@?\s]+))?(?:/(?P<extent>[^@\s]+?))?)?"
     r"(?:@(?P<when>[^?\s]+))?"
     r"(?P<optional>\??)"
@@ -121,6 +127,7 @@ class OpcodeOperand:
     effect: EffectSpec | None
     when: frozenset[str]
     optional: bool
+    is_loose: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +201,7 @@ def _read_operand(token: str, is_async: bool) -> OpcodeOperand:
         effect=effect,
         when=frozenset(when.split("/")) if when else frozenset(),
         optional=bool(match["optional"]),
+        is_loose=bool(match["loose"]),
     )
 
 

@@ -17,6 +17,7 @@ from functools import cache
 from tessera.ir.ptx.types import VECTOR_COUNTS, is_float, is_type, state_space, type_bits
 
 _WGMMA = re.compile(r"m64n(\d+)k\d+")
+UNTOLD = "x32"  # a register of 32 bits, a predicate or a float: ptxas does not tell them apart
 _UNTYPED = "f16x2"  # ptxas takes a register of this type for any of 32 bits, and for a predicate
 _GENERIC = frozenset({"global", "shared", "local"})
 _LEAST_COORDINATES = {"1d": 1, "a1d": 2, "2d": 2, "3d": 3, "a2d": 3}
@@ -25,11 +26,11 @@ USUAL = {
     **dict.fromkeys(("policy", "smem", "desc2"), "u64"),
     **{"q": "pred", "p": "!pred", "i": "i", "srcsize": "u32/pred"},
     **dict.fromkeys(("d", "x", "a", "b", "c", "e", "s", "mask", "n"), "."),
-    **dict.fromkeys(("[a]", "[d]", "[mbar]"), "[]"),
+    **dict.fromkeys(("[a]", "[d]", "[mbar]", "[done]"), "[]"),
     **dict.fromkeys(("[tmem]", "[acc]", "[lut]"), "[u32]"),
     **{"[map]": "[parts]", "[remote]": "[parts]", "off": "offsets"},
     **{"f": "function", "proto": "targets", "ctas": "ctas", "phase": "phase"},
-    **{"r": "!b8", "bytemask": "u16"},
+    **{"r": "!b8", "bytemask": "u16/+*u16", "bare": "bare"},
 }
 """The words of forms for operands that the form of an opcode leaves out, by the table's word."""
 _ADDED_PARTS = {
@@ -38,7 +39,8 @@ _ADDED_PARTS = {
 }
 _FIVE = frozenset({"tile::gather4", "tile::scatter4"})  # a column and four rows
 _DIMENSIONS = {f"{count}d": count for count in range(1, 6)}
-_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2"})  # vectors of these take integers too
+# Vectors of these take integers too.
+_HALVES = frozenset({"f16", "bf16", "f16x2", "bf16x2", "f64"})
 _SHORT = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid"})  # 16 bits wide before PTX 2.0
 WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64", "u64": "b128", "s64": "b128"}
 
@@ -82,6 +84,8 @@ def value_fits(operand: str, wanted: str, *, wider: bool, takes_special: bool) -
     """Whether an operand can stand where a value of a type is wanted."""
     if operand in ("?", "()"):
         return True
+    if wanted == UNTOLD:
+        return operand == "#f" or operand.removeprefix("!") == "pred" or _is_word(operand)
     match operand[0]:
         case "#":
             return constant_fits(operand, wanted)
@@ -95,6 +99,10 @@ def value_fits(operand: str, wanted: str, *, wider: bool, takes_special: bool) -
     if "|" in operand or "." in operand:
         return False
     return register_fits(operand, wanted, wider)
+
+
+def _is_word(operand: str) -> bool:
+    return is_type(operand) and type_bits(operand) == 32
 
 
 def is_value(operand: str) -> bool:
@@ -174,8 +182,10 @@ def _alike(kinds: list[str]) -> bool:
 def address_fault(operand: str, modifiers: tuple[str, ...], *, is_store: bool) -> str | None:
     """What is wrong with an address operand; None if nothing is."""
     inner = operand[1:-1] if operand[0] == "[" else operand
-    if operand[0] not in "[=?" or inner[0] in "?*":
-        return None if operand[0] in "[=?" else "an address in brackets belongs here"
+    if operand[0] not in "[=?" or inner[0] == "*":
+        return "an address in brackets belongs here" if inner[0] != "*" else "it has one part"
+    if inner[0] == "?":
+        return None
     space = next((s for s in map(state_space, modifiers) if s is not None), None)
     match inner[0]:
         case "=":
@@ -189,6 +199,23 @@ def address_fault(operand: str, modifiers: tuple[str, ...], *, is_store: bool) -
     return None
 
 
+def bare_fits(operand: str, name: str, modifiers: tuple[str, ...]) -> bool:
+    """Whether ptxas takes an operand without brackets where an address belongs."""
+    if name == "red":
+        return operand == "_"
+    kind, is_shared = operand.removeprefix("!"), operand.startswith("=shared")
+    if name == "fabric":
+        return is_shared or (is_type(kind) and type_bits(kind) in (32, 64) and kind != "f32")
+    if "tensor" in modifiers:
+        return is_shared or operand in ("#f", "#d") or is_type(kind)
+    if operand == "#i" or (is_type(kind) and type_bits(kind) == 64 and not is_float(kind)):
+        return True  # as a cache policy or a mask
+    if "reduce" in modifiers:
+        return False
+    is_half = value_fits(operand, "b16", wider=False, takes_special=False)
+    return is_half or any_vector_fits(operand, "b16")
+
+
 def dimensions(modifiers: tuple[str, ...]) -> int:
     """How many dimensions a tensor has; none if no modifier says so."""
     return next((_DIMENSIONS[m] for m in modifiers if m in _DIMENSIONS), 0)
@@ -198,7 +225,8 @@ def part_counts(modifiers: tuple[str, ...]) -> tuple[int, int]:
     """How many parts an address of several has, and how many coordinates the last one is."""
     count = dimensions(modifiers)
     added = sum(_ADDED_PARTS.get(modifier, 0) for modifier in modifiers)
-    return 1 + (count > 0) + added, count if _FIVE.isdisjoint(modifiers) else 5
+    count = count if _FIVE.isdisjoint(modifiers) else 5
+    return 1 + (count > 0) + added, count
 
 
 def parts_fault(operand: str, modifiers: tuple[str, ...]) -> str | None:
@@ -267,6 +295,8 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
     """Whether an operand is a vector of `count` registers of a type."""
     if operand[0] == "{":
         elements = operand[1:-1].split(",")
+        if wanted == UNTOLD and {"_", "#f"}.intersection(elements):
+            return False
         return len(elements) == count and all(
             e == "_"
             or value_fits(e, wanted, wider=False, takes_special=False)
@@ -274,6 +304,13 @@ def vector_fits(operand: str, count: int, wanted: str) -> bool:
             for e in elements
         )
     return operand == "?" or operand.startswith(f"v{count}.")
+
+
+def any_vector_fits(operand: str, wanted: str) -> bool:
+    """Whether an operand is a vector of a type, of any length there is."""
+    count = operand.count(",") + 1
+    lengths = (1, 2, 4, 8) if wanted == UNTOLD else (1, 2, 4)
+    return operand[0] == "{" and count in lengths and vector_fits(operand, count, wanted)
 
 
 def vector_length(written: str, modifiers: tuple[str, ...]) -> int | None:

@@ -15,12 +15,23 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
-from tessera.ir.opcodes import OPCODES, Meaning, OperandRole, arity, meaning_of, takes_shapes
+from tessera.ir.opcodes import (
+    OPCODES,
+    Meaning,
+    OperandRole,
+    arity,
+    meaning_of,
+    operand_words,
+    takes_shapes,
+)
 from tessera.ir.opcodes.form_table import FoundForm, Unfit, find_form
 from tessera.ir.opcodes.modifiers import KNOWN_MODIFIERS, is_known_modifier
 from tessera.ir.opcodes.operand_types import (
+    UNTOLD,
     USUAL,
     address_fault,
+    any_vector_fits,
+    bare_fits,
     is_value,
     memory_value_fits,
     moved_fits,
@@ -88,8 +99,8 @@ def instruction_fault(
 def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> Diagnostic | None:
     meaning = meaning_of(instruction)
     unknown = [m for m in instruction.opcode.modifiers if not is_known_modifier(m)]
-    if meaning is None and not unknown and isinstance(find_form(instruction.opcode, True), Unfit):
-        return None  # `form_fault` says what is wrong with it
+    if meaning is None and not unknown and _is_read_without(instruction):
+        return None
     if meaning is None or unknown:
         return _unknown_opcode(module, instruction, unknown, is_new=is_new)
     if not meaning.fits:
@@ -102,6 +113,12 @@ def _look(module: ptx.Module, instruction: ptx.Instruction, *, is_new: bool) -> 
             span = operand_span(module, instruction, index)
             return error("TSR1024", headline, span, "a register belongs here")
     return None
+
+
+def _is_read_without(instruction: ptx.Instruction) -> bool:
+    """Whether an instruction has no meaning because `form_fault` refuses it, or ptxas takes it."""
+    is_unfit = isinstance(find_form(instruction.opcode, True), Unfit)
+    return is_unfit or takes_shapes(instruction)
 
 
 def _unknown_opcode(
@@ -192,7 +209,7 @@ def form_fault(
     if rule is not None and rule.places:
         lacks = rule.lacks(ground.version, ground.target.replace("compute_", "sm_", 1))
         return error("TSR1029", f"`{opcode}` needs {lacks}", opcode_span(module, instruction))
-    fault = _operand_fault(opcode, chosen, words, meaning_of(instruction))
+    fault = _operand_fault(opcode, chosen, words, operand_words(instruction) or ())
     if fault is None and rule is not None:
         return _refused(module, instruction, rule)
     if fault is None:
@@ -247,13 +264,12 @@ def modifier_span(opcode: Span | None, modifier: str) -> Span | None:
 
 
 def _operand_fault(
-    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...], meaning: Meaning | None
+    opcode: ptx.Opcode, chosen: FoundForm, words: tuple[str, ...], called: tuple[str, ...]
 ) -> tuple[int, str] | None:
     """The first operand that does not fit, and why."""
-    called = meaning.words if meaning is not None else ()
     for index, (word, name) in enumerate(zip_longest(words[: len(called)], called)):
         wanted = chosen.form.operands[index] if index < len(chosen.form.operands) else "."
-        if wanted == ".":
+        if wanted == "." or name == "bare":
             wanted = USUAL.get(name) or USUAL.get(name.rstrip("0123456789"), "_")
         reasons = [_reason(opcode, chosen, choice, word) for choice in wanted.split("/")]
         if all(reasons):
@@ -280,9 +296,14 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
         case "-":
             return "no operand belongs here"
         case "[]":
+            if word.startswith("[=const") and "const" not in modifiers:
+                return "the variable is in `.const`"
             return None if _ADDRESS.match(word) else "an address of one part belongs here"
         case "[parts]":
             return parts_fault(word, modifiers)
+        case "bare":
+            fits = bare_fits(word, opcode.name, modifiers)
+            return None if fits else "an address in brackets belongs here"
         case "offsets":
             wanted = f"{offset_count(modifiers)}*b16"
         case "ctas" | "phase":
@@ -299,11 +320,15 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
             return None if word[0] in "(=:?" else "a call through a register needs a prototype"
         case "targets":
             return None if word[0] in ":=?" else "a prototype or a list of functions belongs here"
+        case "shared":
+            return None if word.startswith("=shared") else "a shared variable belongs here"
         case "label":
             return None if word in (":", "?") else "a label belongs here"
     count, star, element = wanted.partition("*")
     if star:
         element = _type(element, chosen.types) or element
+        if count == "+":
+            return None if any_vector_fits(word, element) else "this vector does not belong here"
         number = vector_length(count, modifiers)
         if number is None and word[0] == "{":
             number = 1
@@ -332,7 +357,7 @@ def _reason(opcode: ptx.Opcode, chosen: FoundForm, wanted: str, word: str) -> st
 
 
 def _type(wanted: str, types: tuple[str, ...]) -> str | None:
-    if is_type(wanted):
+    if is_type(wanted) or wanted == UNTOLD:
         return wanted
     if not types:
         return None

@@ -26,6 +26,7 @@ NOW = ("sm_100a", "9.4")
 PREFETCHED = "cp.async.bulk.prefetch.tensor.3d.L2.global"
 SMALL_TILE = "m64n8k32.s32.s8.u8 {%r0}, %rd1, %rd2, 1;"
 BULK_SUM = "shared::cta.bulk_group"
+TENSOR_STORE = "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd1, {%r0, %r1}],"
 SCALED = "block_scale [%r0], %rd1, %rd2, %r3, [%r4], [%r5], %p0;"
 SPARSE_TILE = (
     "f32.tf32.tf32.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r5, %r6}, {%f5, %f6, %f7, %f8}, %r9"
@@ -221,6 +222,43 @@ def test_verdicts_are_those_of_ptxas() -> None:
         ("ld.shared.L2::64B.u32 %r1, [%r2];", "sm_90", "9.4", True),
         ("ld.const.ca.u32 %r1, [k];", "sm_90", "9.4", False),
         ("st.volatile.local.u32 [%r1], %r2;", "sm_90", "9.1", False),
+        (
+            f"cp.reduce.async.bulk.global.{BULK_SUM}.relaxed.gpu.add.u32 [%rd1], [%rd2], 16;",
+            "sm_90",
+            "9.3",
+            False,
+        ),
+        (
+            f"cp.reduce.async.bulk.global.{BULK_SUM}.relaxed.gpu.add.u32 [%rd1], [%rd2], 16;",
+            "sm_90",
+            "9.2",
+            True,
+        ),
+        (f"{TENSOR_STORE} %r2;", "sm_90", "8.0", False),
+        (f"{TENSOR_STORE} 1.5;", "sm_120a", "9.4", False),
+        (f"{TENSOR_STORE} 1;", "sm_120a", "9.4", True),
+        (f"{TENSOR_STORE} {{%r1, %r2}};", "sm_120a", "9.4", True),
+        ("red.add.u32 _, %r2;", "sm_90", "9.4", False),
+        ("red.add.u32 s, %r2;", "sm_90", "9.4", True),
+        ("mbarrier.arrive.b64 %rd1, [%rd2], {%r8, %r9};", "sm_90", "9.4", False),
+        ("mbarrier.arrive.expect_tx.b64 %rd1, [%rd2], {%r8, %r9};", "sm_90", "9.4", True),
+        ("st.async.sys.global.b32 [%rd1], %r2;", "sm_100", "8.7", False),
+        ("st.async.sys.global.b32 [%rd1], %r2;", "sm_90", "9.4", True),
+        ("red.async.relaxed.gpu.add.u32 [%rd1], %r2;", "sm_90", "8.1", False),
+        ("red.async.release.gpu.global.add.s64 [%rd1], %rd2, [%rd2];", "sm_110a", "9.0", True),
+        ("multimem.red.release.sys.global.add.bf16x2 [%rd9, {%r8}], %r1;", "sm_90", "9.4", True),
+        ("fence.async.acq_rel.cta;", "sm_90", "8.0", False),
+        ("fence.proxy.async::generic.acq_rel.gpu [%rd1], 128;", "sm_90", "8.3", False),
+        ("fence.proxy.alias.sync_restrict::shared::cluster;", "sm_80", "8.6", True),
+        ("tcgen05.wait::ld.sync.aligned.b8x16.b6x16_p32.b2;", *NOW, False),
+        ("tcgen05.wait::ld.sync.aligned.b8x16.b6x16_p32.b4x16_p64;", *NOW, True),
+        ("txq.width.b32 %r1, [%rd2];", "sm_12", "3.1", True),
+        (
+            "tld4.r.cube.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd5, {%f6, %f7, %f8, %f8}];",
+            "sm_30",
+            "4.2",
+            True,
+        ),
         ("wmma.load.c.sync.row.m16n16k16.f16 {%r0, %r1, %r2, %r3}, [%rd1];", "sm_70", "6.2", False),
         ("wmma.load.c.sync.row.m16n16k16.f16 {%r0, %r1, %r2, %r3}, [%rd1];", "sm_70", "6.3", True),
     ],

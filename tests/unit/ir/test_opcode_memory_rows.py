@@ -37,7 +37,7 @@ _CACHES = (
     lookup.meaning,
     lookup.arity,
     lookup._meaning_by_shape,
-    lookup._shapes_fit,
+    lookup._words_by_shape,
     lookup._fitting_forms,
 )
 

@@ -5,8 +5,8 @@ TABLE = """
 atom +cas       | d [a]=atomic b c policy  | atomic
 atom +exch/and/or/xor          | d [a]=atomic b c? policy | atomic  # ptxas lets one more pass
 atom -cas -exch -and -or -xor  | d [a]=atomic b policy    | atomic
-red             | [a]=reduce b policy      | atomic
-red.async       | [a]=reduce b [mbar]?     | atomic | async
+red             | [a]~=reduce b policy     | atomic
+red.async       | [a]=reduce b [done]?     | atomic | async
 
 # 9.7.13.8 to 9.7.13.14; d of match.all and elect is a pair d|p
 vote -ballot      | p q      | vote    | warp
@@ -53,10 +53,10 @@ red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes add
             | A T
 red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes min/max u32/s32 | A T
 red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes inc/dec u32 | A T
-red.async   | release gpu/sys [global] add u32/s32/u64/s64 | A T
-red.async   | release gpu/sys [global] min/max u32/s32 | A T
-red.async   | release gpu/sys [global] inc/dec u32 | A T
-red.async   | release gpu/sys [global] and/or/xor b32 | A T
+red.async   | release/relaxed gpu/sys [global] add u32/s32/u64/s64 | A T
+red.async   | release/relaxed gpu/sys [global] min/max u32/s32 | A T
+red.async   | release/relaxed gpu/sys [global] inc/dec u32 | A T
+red.async   | release/relaxed gpu/sys [global] and/or/xor b32 | A T
 red.async   | mmio release sys [global] add u32/s32/u64/s64 | A T
 red.async   | mmio release sys [global] min/max u32/s32 | A T
 red.async   | mmio release sys [global] inc/dec u32 | A T
@@ -64,7 +64,7 @@ red.async   | mmio release sys [global] and/or/xor b32 | A T
 vote        | [sync] all/any/uni pred | !pred pred u32
 vote        | [sync] ballot b32 | !b32 pred u32
 match       | any sync b32/b64 | !b32 T u32
-match       | all sync b32/b64 | !b32& T u32
+match       | all sync b32/b64 | !_b32& T u32
 activemask  | b32 | !b32
 redux       | sync add/min/max u32/s32 | !D T u32
 redux       | sync and/or/xor b32 | !D T u32

@@ -17,6 +17,7 @@ barrier.cluster.arrive, barrier.cluster.wait |      | barrier | cluster
 
 # 9.7.13.4 fences
 membar                                  |                      | fence | side
+fence +async::generic +acq_rel          | [a]=read/generic/n n | fence | side
 fence                                   |                      | fence | side
 fence.proxy.tensormap::generic +acquire | [a]=read/generic/n n | fence | side
 fence.proxy.tensormap::generic +release |                      | fence | side
@@ -26,8 +27,8 @@ fence.proxy.tensormap::generic +acq_rel |                      | fence | side
 # 9.7.13.15 mbarrier; a wait may also give a report, p|q and r
 mbarrier.init                              | [mbar] count                           | barrier
 mbarrier.inval                             | [mbar]                                 | barrier
-mbarrier.arrive, mbarrier.arrive_drop +expect_tx/noComplete | d [mbar] count ctas   | barrier
-mbarrier.arrive, mbarrier.arrive_drop -expect_tx -noComplete | d [mbar] count? ctas | barrier
+mbarrier.arrive, mbarrier.arrive_drop +expect_tx/noComplete | d [mbar] count~ ctas  | barrier
+mbarrier.arrive, mbarrier.arrive_drop -expect_tx -noComplete | d [mbar] count~? ctas | barrier
 mbarrier.expect_tx, mbarrier.complete_tx   | [mbar] count ctas                      | barrier
 mbarrier.test_wait -phase_type::primary | p [mbar]=mbarrier_test/1/8 phase          | barrier | side
 mbarrier.test_wait +phase_type::primary | p r? [mbar]=mbarrier_test/1/8 phase       | barrier | side
@@ -56,37 +57,37 @@ barrier     | cluster arrive [release/relaxed] [aligned] |
 barrier     | cluster wait [acquire] [aligned] |
 membar      | cta/gl/sys |  | sys:2.0/sm_20
 membar      | proxy alias/async |  | 7.5 sm_60 async:8.0/sm_90
-fence       | [sc/acq_rel/acquire/release] @scope |
-fence       | mbarrier_init release cluster |
-fence       | acquire sync_restrict::shared::cluster cluster |
-fence       | release sync_restrict::shared::cta cluster |
+fence       | [async] [sc/acq_rel/acquire/release] @scope |
+fence       | [async] mbarrier_init release cluster
+            [sync_restrict::shared::cta/sync_restrict::shared::cluster] |
+fence       | [async] acquire sync_restrict::shared::cluster cluster |
+fence       | [async] release sync_restrict::shared::cta cluster |
 fence       | alias release sync_restrict::read sys |
 fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acquire/release sys
-            [@restricted/global/@shared] |
+            [@restricted] [@spaces] |
 fence       | proxy fabric::fabric/fabric::generic/generic::fabric alias acq_rel @scope
-            [@restricted/global/@shared] |
+            [@restricted] [@spaces] |
 fence       | proxy alias {acquire/release sys} [@restricted] |
 fence       | proxy async [global/shared::cta/shared::cluster] [@restricted] |
-fence       | proxy async::generic acq_rel @scope
-            [@restricted/global/@shared] |
-fence       | proxy async::generic acquire sync_restrict::shared::cluster cluster |
-fence       | proxy async::generic release sync_restrict::shared::cta cluster |
-fence       | proxy async::generic release sync_restrict::shared::cluster::read cta/cluster |
-fence       | proxy tensormap::generic acquire/acq_rel @scope | . i
-fence       | proxy tensormap::generic release @scope
-            [@restricted/global/@shared] |
-fence       | proxy tensormap::generic acq_rel @scope
-            @restricted/global/@shared | - -
+fence       | proxy async::generic acquire sync_restrict::shared::cluster cluster [@spaces] |
+fence       | proxy async::generic release sync_restrict::shared::cta cluster [@spaces] |
+fence       | proxy async::generic release sync_restrict::shared::cluster::read cta/cluster
+            [@spaces] |
+fence       | proxy async::generic/tensormap::generic acq_rel @scope | . i
+fence       | proxy async::generic/tensormap::generic acq_rel @scope @restricted [@spaces] | - -
+fence       | proxy async::generic/tensormap::generic acq_rel @scope @spaces | - -
+fence       | proxy tensormap::generic acquire @scope | . i
+fence       | proxy tensormap::generic release @scope [@restricted] [@spaces] |
 mbarrier.init | [layout::v0/layout::v1] [shared/shared::cta] b64 | . u32
 mbarrier.inval | [shared/shared::cta] b64 |
 mbarrier.arrive mbarrier.arrive_drop | noComplete {release cta} [shared/shared::cta] b64
-            | !_b64 . u32
+            | !_b64 . u32/+*u32
 mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster}
-            [shared/shared::cta] b64 | !_b64 . u32
+            [shared/shared::cta] b64 | !_b64 . u32/+*u32
 mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster} shared::cluster
-            b64 | sink . u32
+            b64 | sink . u32/+*u32
 mbarrier.arrive mbarrier.arrive_drop | [expect_tx] {release/relaxed cta/cluster} [shared::cluster]
-            multicast::cluster::32b b64 | sink . u32 u32
+            multicast::cluster::32b b64 | sink/!b64 . u32/+*u32 u32
 mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [@shared] b64 | . u32
 mbarrier.expect_tx mbarrier.complete_tx | {relaxed cta/cluster} [shared::cluster]
             multicast::cluster::32b b64 | . u32 u32

@@ -112,47 +112,49 @@ mma         | sync aligned m16n8k64 row col kind::mxf4nvf4 block_scale scale_vec
             f32 ue4m3/ue8m0 | 4*f32 4*b32 2*b32 4*f32 | 8.7 sm_120a ue8m0:9.1
 
 # sparse matrices: half of a, with its metadata and a selector behind the others
-mma         | sync @sparse aligned m16n8k16 row col f16 f16 f16 f16 | 2*b32 2*b32 2*b32 2*b32 u32 i
-            | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k32 row col f16 f16 f16 f16 | 2*b32 4*b32 4*b32 2*b32 u32 i
-            | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k16 row col f32 f16 f16 f32 | 4*f32 2*b32 2*b32 4*f32 u32 i
-            | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k32 row col f32 f16 f16 f32 | 4*f32 4*b32 4*b32 4*f32 u32 i
-            | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 2*b32 2*b32 4*f32 u32
-            i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k32 row col f32 bf16 bf16 f32 | 4*f32 4*b32 4*b32 4*f32 u32
-            i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 2*b32 2*b32 4*f32 u32 i
-            | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k16 row col f32 tf32 tf32 f32 | 4*f32 4*b32 4*b32 4*f32 u32
-            i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 2*b32
-            2*b32 4*s32 !b32 i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u8/s8 u8/s8 s32 | 4*s32 4*b32
-            4*b32 4*s32 !b32 i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 2*b32
-            2*b32 4*s32 !b32 i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k128 row col [satfinite] s32 u4/s4 u4/s4 s32 | 4*s32 4*b32
-            4*b32 4*s32 !b32 i | 7.1 sm_80
-mma         | sync @sparse aligned m16n8k64 row col f32 @fp8 @fp8 f32 | 4*f32 4*b32 4*b32 4*f32 u32
-            i | 8.4 sm_89
+mma         | sync @sparse aligned m16n8k16 row col f16 f16 f16 f16 | 2*b32 2*b32 2*b32 2*b32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f16 f16 f16 f16 | 2*b32 4*b32 4*b32 2*b32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 f16 f16 f32 | 4*f32 2*b32 2*b32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f32 f16 f16 f32 | 4*f32 4*b32 4*b32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 bf16 bf16 f32 | 4*f32 2*x32 2*x32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col f32 bf16 bf16 f32 | 4*f32 4*x32 4*x32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k8 row col f32 tf32 tf32 f32 | 4*f32 2*x32 2*x32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k16 row col f32 tf32 tf32 f32 | 4*f32 4*x32 4*x32 4*f32
+            x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k32 row col [satfinite] s32 u8/s8 u8/s8 s32 |
+            4*s32 2*x32/x32 2*x32 4*s32 x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u8/s8 u8/s8 s32 |
+            4*s32 4*x32/x32 4*x32 4*s32 x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col [satfinite] s32 u4/s4 u4/s4 s32 |
+            4*s32 2*x32/x32 2*x32 4*s32 x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k128 row col [satfinite] s32 u4/s4 u4/s4 s32 |
+            4*s32 4*x32/x32 4*x32 4*s32 x32/+*x32 i | 7.1 sm_80
+mma         | sync @sparse aligned m16n8k64 row col f32 @fp8 @fp8 f32 | 4*f32 4*b32 4*b32 4*f32
+            x32/+*x32 i | 8.4 sm_89
 mma         | sync sp::ordered_metadata aligned m16n8k64 row col [kind::f8f6f4] f16 @fp8 @fp8 f16 |
-            2*b32 4*b32 4*b32 2*b32 !b32 i | 8.7 sm_120a
+            2*b32 4*b32 4*b32 2*b32 x32/+*x32 i | 8.7 sm_120a
 mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::f8f6f4 f16 @narrow @narrow
-            f16 | 2*b32 4*b32 4*b32 2*b32 !b32 i | 8.7 sm_120a
+            f16 | 2*b32 4*b32 4*b32 2*b32 x32/+*x32 i | 8.7 sm_120a
 mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::f8f6f4 f32 @narrow @narrow
-            f32 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.6 sm_100a
+            f32 | 4*f32 4*b32 4*b32 4*f32 x32/+*x32 i | 8.6 sm_100a
 mma         | sync sp::ordered_metadata aligned m16n8k64 row col kind::mxf8f6f4 block_scale
-            [scale_vec::1X] f32 @narrow @narrow f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7
-            sm_120a
+            [scale_vec::1X] f32 @narrow @narrow f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 x32/+*x32 i |
+            8.7 sm_120a
 mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4 block_scale
-            [scale_vec::2X] f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7 sm_120a
+            [scale_vec::2X] f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 x32/+*x32 i | 8.7
+            sm_120a
 mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4nvf4 block_scale
-            scale_vec::2X f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7 sm_120a
+            scale_vec::2X f32 e2m1 e2m1 f32 ue8m0 | 4*f32 4*b32 4*b32 4*f32 x32/+*x32 i | 8.7
+            sm_120a
 mma         | sync sp::ordered_metadata aligned m16n8k128 row col kind::mxf4nvf4 block_scale
-            scale_vec::4X f32 e2m1 e2m1 f32 ue4m3/ue8m0 | 4*f32 4*b32 4*b32 4*f32 !b32 i | 8.7
+            scale_vec::4X f32 e2m1 e2m1 f32 ue4m3/ue8m0 | 4*f32 4*b32 4*b32 4*f32 x32/+*x32 i | 8.7
             sm_120a ue8m0:9.1
 
 # matrices in memory

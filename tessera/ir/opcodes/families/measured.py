@@ -78,7 +78,6 @@ atom | b128 sys | 8.4
 atom | 3=b32^pred/{b32*1}/{b32*2}/{b32*8} |
 atom | #4 3=b64 -L2::cache_hint -cas |
 atom | #=5 |
-atom ld | 1=[*{b32*1}]/[*{b32*2}] |
 atom red | L2::cache_hint shared |
 atom red | L2::cache_hint shared::cta |
 atom red | L2::cache_hint shared::cluster |
@@ -131,11 +130,13 @@ cp.async.bulk cp.async.bulk.tensor | mbarrier::report::validity::per_element::ff
 cp.async.bulk | ignore_oob | 9.2
 cp.async.bulk cp.async.bulk.tensor | mbarrier::report::disabled | 9.4 sm_107f+
 cp.async.bulk cp.async.bulk.tensor | multicast::cluster::16b | 9.4
-cp.async.bulk | relaxed | 9.3
+cp.async.bulk cp.reduce.async.bulk multimem.cp.async.bulk multimem.cp.reduce.async.bulk | relaxed |
+    9.3
 cp.async.bulk | global relaxed shared::cluster | 9.3 sm_100f+ sm_110f+ sm_90a
 cp.async.bulk | cp_mask | 8.6 sm_100+
 cp.async.bulk | mbarrier::complete_tx::bytes -shared::cluster | 8.6
-cp.async.bulk cp.reduce.async.bulk | | 2:0..1048560/16
+cp.async.bulk cp.reduce.async.bulk multimem.cp.async.bulk multimem.cp.reduce.async.bulk | |
+    2:0..1048560/16
 cp.async.bulk.prefetch cp.async.bulk.prefetch.tensor | L2::evict_last | 9.4 sm_107f+
 cp.async.bulk.prefetch.tensor cp.async.bulk.tensor cp.reduce.async.bulk.tensor |
     override::global_address | 9.4 sm_107f+
@@ -152,6 +153,8 @@ cp.async.bulk.tensor | shared::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | mbarrier::complete_tx::bytes shared::cta | 8.6
 cp.async.bulk.tensor | multicast::cluster tile::gather4 | 8.6 sm_100f+ sm_110f+
 cp.async.bulk.tensor | | 3:0..
+cp.async.bulk.tensor | shared::cluster 2=pred/b8/b16/b128/f32/f64/#f | 8.0 sm_90 sm_90a sm_100
+    sm_100a sm_100f sm_103 sm_103a sm_103f sm_107 sm_107a sm_107f sm_110 sm_110a sm_110f
 cp.async.mbarrier.arrive cvta cvta.to isspacep ld ldmatrix mbarrier.arrive mbarrier.arrive_drop
     mbarrier.init mbarrier.inval mbarrier.test_wait st | shared::cta | 7.8
 createpolicy.range | fabric | 9.4 sm_100+
@@ -309,6 +312,7 @@ mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | cluster | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop | expect_tx | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop mbarrier.test_wait | relaxed | 8.6 sm_90+
 mbarrier.arrive | shared::cluster | 8.0 sm_90+
+mbarrier.arrive mbarrier.arrive_drop | expect_tx 2={b32*1}/{b32*2}/{b32*4} |
 mbarrier.arrive mbarrier.arrive_drop | cta | 8.0
 mbarrier.arrive mbarrier.arrive_drop | #3 -noComplete | 7.8 sm_90+
 mbarrier.arrive | -expect_tx | 2:0..
@@ -323,6 +327,7 @@ mbarrier.try_wait | phase_type::primary | 9.3
 mbarrier.try_wait | phase_type::conditional | 9.3
 mbarrier.try_wait | relaxed | 8.6
 mma | 0=b32/f32 |
+mma | bf16 | 7.0 sm_80+
 mma.sp mma.sp::ordered_metadata | | 5:0..3
 mma mma.sp::ordered_metadata | kind::f8f6f4 | 8.6 sm_100f+ sm_120f+ sm_110f+
 mma mma.sp::ordered_metadata | e2m1 | 8.7 sm_120f+
@@ -330,6 +335,14 @@ mma mma.sp::ordered_metadata | e2m3 | 8.7 sm_120f+
 mma mma.sp::ordered_metadata | e3m2 | 8.7 sm_120f+
 mma mma.sp::ordered_metadata | block_scale | 8.7 sm_120f+
 mma.sp::ordered_metadata | | 8.5
+mma.sp | s32 1=b32/f32/pred/#f/{pred*2}/{pred*4} | 7.1 sm_80 sm_82 sm_86 sm_87 sm_88 sm_89 sm_90
+    sm_90a
+mma.sp mma.sp::ordered_metadata | s4 1=b32/f32/pred/#f/{pred*2}/{pred*4} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | u4 1=b32/f32/pred/#f/{pred*2}/{pred*4} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | s4 2={pred*2}/{pred*4} | 7.1 sm_80 sm_82 sm_86 sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | u4 2={pred*2}/{pred*4} | 7.1 sm_80 sm_82 sm_86 sm_87 sm_88 sm_89
 mma.sp::ordered_metadata | e4m3 f16 | 8.7 sm_120f+
 mma.sp::ordered_metadata | e5m2 f16 | 8.7 sm_120f+
 mma.sp::ordered_metadata | kind::mxf4 | 8.7 sm_120a sm_121a
@@ -346,6 +359,32 @@ mma.sp mma.sp::ordered_metadata | e5m2 | 5:0
 mma.sp mma.sp::ordered_metadata | e2m1 | 5:0
 mma.sp mma.sp::ordered_metadata | e2m3 | 5:0
 mma.sp mma.sp::ordered_metadata | e3m2 | 5:0
+mma.sp | f16 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8} | 7.1 sm_80 sm_82 sm_86 sm_87 sm_88 sm_89 sm_90
+    sm_90a
+mma.sp | f16 4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 7.1 sm_80 sm_82
+    sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a
+mma.sp | s32 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8} | 7.1 sm_80 sm_82 sm_86 sm_87 sm_88 sm_89 sm_90
+    sm_90a
+mma.sp | s32 4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 7.1 sm_80 sm_82
+    sm_86 sm_87 sm_88 sm_89 sm_90 sm_90a
+mma.sp mma.sp::ordered_metadata | s4 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | s4
+    4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | u4 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | u4
+    4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 7.1 sm_80 sm_82 sm_86
+    sm_87 sm_88 sm_89
+mma.sp mma.sp::ordered_metadata | e4m3 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8}/f32/#f | 8.4 sm_89
+    sm_120+
+mma.sp mma.sp::ordered_metadata | e4m3
+    4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 8.4 sm_89 sm_120+
+mma.sp mma.sp::ordered_metadata | e5m2 4=pred/{b32*1}/{b32*2}/{b32*4}/{b32*8}/f32/#f | 8.4 sm_89
+    sm_120+
+mma.sp mma.sp::ordered_metadata | e5m2
+    4={f32*1}/{f32*2}/{f32*4}/{f32*8}/{pred*1}/{pred*2}/{pred*4}/{pred*8} | 8.4 sm_89 sm_120+
 mov | 1=%nwarpid/%nsmid/%lanemask_eq/%lanemask_le/%lanemask_lt/%lanemask_ge/%lanemask_gt/%clock64 |
     2.0 sm_20+
 mov | 1=%is_explicit_cluster/%clusterid/%nclusterid/%cluster_ctaid/%cluster_nctaid | 7.8 sm_90+
@@ -363,7 +402,10 @@ mov | 1=%pm4/%pm5/%pm6/%pm7 | 3.0 sm_20+
 movmatrix | | 7.8 sm_75+
 multimem.cp.async.bulk multimem.cp.reduce.async.bulk | | 9.1 sm_90+
 multimem.cp.async.bulk | cp_mask | 9.1 sm_100+
-multimem.cp.async.bulk | weak | 9.3
+cp.async.bulk multimem.cp.async.bulk | weak | 9.3
+cp.async.bulk | global shared::cluster 3=b16/#i/{b16*1}/{b16*2}/{b16*4} | 8.0 sm_90 sm_90a sm_100
+    sm_100a sm_100f sm_103 sm_103a sm_103f sm_107 sm_107a sm_107f sm_110 sm_110a sm_110f
+fabric.try_put | 4={b16*1}/{b16*2}/{b16*4} |
 multimem.ld_reduce multimem.red multimem.st red.async st.async | | 8.1 sm_90+
 multimem.ld_reduce | acc::f32 | 8.2
 multimem.ld_reduce multimem.st | e4m3x2 | 8.6 sm_100f+ sm_110f+ sm_120a sm_121a
@@ -386,9 +428,9 @@ rcp | approx f64 | 2.1 sm_20+
 red | b64 | 3.1 sm_32+
 red | f32 noftz | 9.4
 red | 2=%/b16/b32/f32/f64/{b32*4}/{b64*4} |
-red | 0=[*{b32*1}]/[*{b32*2}] |
 red.async st.async | release | 8.7 sm_100+
-red.async st.async | #3 release -global |
+red.async | 1=f32 -mbarrier::complete_tx::bytes |
+st.async | #3 release -global |
 st.async | #2 v2 |
 st.async | #2 v4 |
 st.async | #2 b128 |
@@ -398,6 +440,8 @@ st.async | #3 s16 |
 st.async | #3 s8 |
 st.async | #3 u16 |
 st.async | #3 u8 |
+st.async | #2 1={b32*1}/{b32*2}/{b32*4}/{b64*1}/{b64*2}/{f32*1}/{f32*2}/{f32*4}/{f64*1}/{f64*2} |
+st.async red.async | global | 8.7 sm_100+
 redux.sync | f32 | 8.6 sm_100f+
 rsqrt | f64 ftz | 4.0 sm_20+
 set | u16x2 | 9.4 sm_107f+
@@ -419,6 +463,17 @@ st | 2=f32/pred^pred |
 st.bulk | | 1:0../8
 st.bulk | | 2:0
 stmatrix | 1=#f/#i |
+suld.b sust.b | 3d | 1.4 sm_20+
+suld.b sust.b | a1d | 1.4 sm_20+
+suld.b sust.b | a2d | 1.4 sm_20+
+suq txq | 1=[b64] | 3.1 sm_20+
+suq txq | array_size | 4.1 sm_20+
+suq | memory_layout | 4.2 sm_20+
+sured.b | min s64 | 8.1 sm_50+
+sured.b | max s64 | 8.1 sm_50+
+sured.b | min u64 | 8.1 sm_50+
+sured.b | max u64 | 8.1 sm_50+
+sust.p | | 1.4 sm_20+
 tanh | | 7.0 sm_75+
 tcgen05.alloc tcgen05.commit tcgen05.cp tcgen05.dealloc tcgen05.fence::after_thread_sync
     tcgen05.fence::before_thread_sync tcgen05.ld tcgen05.mma tcgen05.mma.sp tcgen05.mma.ws
@@ -448,7 +503,8 @@ tcgen05.mma | kind::f16 | 6:0..15
 tcgen05.mma | kind::tf32 | 6:0..15
 tcgen05.mma.sp | kind::mxf4nvf4 | 8.7 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | kind::mxf4 | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05.mma.sp | | 6:0..15
+tcgen05.mma.sp | kind::f16 | 6:0..15
+tcgen05.mma.sp | kind::tf32 | 6:0..15
 tcgen05.shift | | 8.6 sm_100a sm_103a sm_107a sm_110a
 tensormap.cp_fenceproxy | | 2:128
 tensormap.replace | | 8.3 sm_100f+ sm_120f+ sm_110f+ sm_90a
@@ -461,6 +517,16 @@ tensormap.replace | swizzle_mode | 1:0..4
 tensormap.replace | interleave_layout | 1:0..2
 tensormap.replace | element_stride | 1:0..4
 tensormap.replace | swizzle_atomicity | 1:0..3
+tex tld4 | 0={b32*4}^pred/{f32*4}^pred | 7.1 sm_60+
+tex | level | 1.4 sm_20+
+tex | 2dms | 3.2 sm_30+
+tex | a2dms | 3.2 sm_30+
+tld4 | a2d | 4.3 sm_30+
+tld4 | cube | 4.3 sm_30+
+tld4 | acube | 4.3 sm_30+
+txq | level | 4.3 sm_30+
+txq | num_mipmap_levels | 4.1 sm_20+
+txq | num_samples | 4.1 sm_30+
 trace.mark | | 9.5 sm_107f+
 trace.mark | | 0:0..4095
 vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 vmax4 vmin2 vmin4 vset2 vset4 vsub2 vsub4 | |

@@ -11,7 +11,8 @@ prmt       | d a b c      | move
 ld                 | d [a]=read policy   | memory
 ldu                | d [a]=read          | memory
 st                 | [a]=write b policy  | memory
-st.async           | [a]=write b [mbar]? | async_copy | async
+st.async +v2/v4    | [a]=write b [done]? | async_copy | async
+st.async -v2 -v4   | [a]=write b~ [done]? | async_copy | async
 st.bulk            | [a]=write/1/n n b   | memory
 multimem.ld_reduce | d [a]=read          | memory
 multimem.st.async  | [a]=write b         | async_copy | async
@@ -144,15 +145,29 @@ st          | relaxed/release @scope [global] [@L1] [L2::cache_hint] [v2/v4/v8] 
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v8 b32/u32/s32/f32 | A V
 st          | relaxed/release @scope [global] [@L1] @L2 [L2::cache_hint] v4 b64/u64/s64/f64 | A V
 st          | mmio relaxed/release sys [global] @memory | A V
-st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [v2/v4] b32/u32/s32/f32 | A v*T/T
-st.async    | [weak] [@shared] mbarrier::complete_tx::bytes [v2] b64/u64/s64/f64 | A v*T/T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes v2/v4 b32/u32/s32/f32 | A v*T/T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes v2 b64/u64/s64/f64 | A v*T/T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes u32/s32/f32/u64/s64/f64 | A T/+*T
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b32 | A T/1*T/2*b16/4*b8
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b64 | A T/1*T/2*b32/4*b16
+st.async    | [weak] [shared/shared::cta] v2/v4 b32/u32/s32/f32 | A v*T/T
+st.async    | [weak] [shared/shared::cta] v2 b64/u64/s64/f64 | A v*T/T
+st.async    | [weak] [shared/shared::cta] u32/s32/f32/u64/s64/f64 | A T/+*T
+st.async    | [weak] [shared/shared::cta] b32 | A T/1*T/2*b16/4*b8
+st.async    | [weak] [shared/shared::cta] b64 | A T/1*T/2*b32/4*b16
+st.async    | [weak] shared/shared::cta b128 | A T | 9.2
+st.async    | [weak] [global/shared/shared::cta] @plain | A T
 st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b128 | A T | 9.2
-st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster [v2/v4] b32/u32/s32/f32
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster v2/v4 b32/u32/s32/f32
             | A v*T/T
-st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster [v2] b64/u64/s64/f64
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster v2 b64/u64/s64/f64
             | A v*T/T
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster
+            u32/s32/f32/u64/s64/f64 | A T/+*T
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b32 | A T/1*T/2*b16/4*b8
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b64 | A T/1*T/2*b32/4*b16
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b128 | A T | 9.2
-st.async    | release gpu/sys [global] @plain | A T
+st.async    | [release] gpu/sys [global] @plain | A T
 st.async    | mmio release sys [global] @plain | A T
 st.bulk     | [weak] [shared::cta] | . u64/u32 i
 prefetch    | [global/local] L1/L2 | A
@@ -163,8 +178,8 @@ prefetchu   | L1 | A
 isspacep    | @windows | !pred u32/u64
 cvta.to     | @windows u32/u64 | !D T
 cvta        | @windows u32/u64 | !D M
-mapa        | [shared::cluster] u32/u64 | !D T u32
-getctarank  | [shared::cluster] u32/u64 | !u32 T
+mapa        | [shared::cluster] u32/u64 | !D T/shared u32
+getctarank  | [shared::cluster] u32/u64 | !u32 T/shared
 applypriority | [global] L2::evict_normal | A i
 discard     | [global] L2 | A i
 createpolicy.fractional | @policy [L2::evict_first/L2::evict_unchanged] b64 | !b64 f32

@@ -58,6 +58,8 @@ tcgen05.cp  | @ctas 128x256b/4x256b/128x128b {b8x16 b6x16_p32/b4x16_p64; b2} |
 tcgen05.cp  | @ctas 64x128b warpx2::02_13/warpx2::01_23 {b8x16 b6x16_p32/b4x16_p64; b2} |
 tcgen05.cp  | @ctas 32x128b warpx4 {b8x16 b6x16_p32/b4x16_p64; b2} |
 tcgen05.shift | @ctas down [@ignored] |
+tcgen05.mma | @ctas kind::i8 [@collector] [@ignored] | . . . . . i/pred
+tcgen05.mma.sp | @ctas kind::i8 [@collector] [@ignored] | . . . . . . i/pred
 tcgen05.mma tcgen05.mma.sp | @ctas @kinds [@collector] [@ignored] |
 tcgen05.mma tcgen05.mma.sp | @ctas @kinds ashift [collector::a::lastuse/collector::a::discard]
             [@ignored] | . [u32]
