@@ -161,6 +161,20 @@ def test_every_live_byte_arrives_and_no_other(first: int) -> None:
     assert seen > 5
 
 
+def test_of_no_sequence_nothing_travels() -> None:
+    seen = 0
+    for seed in range(20):
+        case = Case(seed)
+        if case.try_to_make() is not None:
+            case.moved = ()
+            made = case.try_to_make()
+            assert made is not None
+            assert made.transfers == ()
+            assert case.check(made) == []
+            seen += 1
+    assert seen > 5
+
+
 def _home_byte(source: States, current: Current, name: str, at: int) -> int:
     for device, ranges in current.items():
         if any(start <= at < end for start, end in intervals.pairs(ranges)):
