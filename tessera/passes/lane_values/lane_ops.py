@@ -180,11 +180,23 @@ def _product(
             return lanes.unknown(bits, lanes.reason(*values))
         elif part == "hi":
             result = _high_product(a, b, bits, signed)
+        elif accumulates and bits == 64 and any(_is_factored(v, values[2]) for v in (a, b)):
+            return lanes.unknown(bits, lanes.reason(*values))
         else:
             result = lanes.mul(a, b, bits)
         return lanes.add(result, values[2], width) if accumulates else result
 
     return product
+
+
+def _is_factored(factor: Lanes, addend: Lanes) -> bool:
+    """Whether an addend may be a factor, too, and both were shifted left.
+
+    Of x << k, times a constant, plus x << k, ptxas 12.8 and 13.0 make x times a constant that they
+    count in 32 bits.
+    """
+    low = addend.low()
+    return not (low & U64(0xFF)).any() and bool(low.any()) and lanes.equal(factor, addend)
 
 
 def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
@@ -234,15 +246,31 @@ def _rectified(value: Lanes, floor: Values, bits: int) -> Lanes:
 
 def _absolute(values: Values, bits: int) -> Lanes:
     value = values[0]
-    if value.span is not None:
+    if value.span is not None or _has_least(value, bits):
         return lanes.unknown(bits, value.why)
     negative = value.low() > U64(MASK[bits] >> 1)
     return Lanes(np.where(negative, U64(0) - value.low(), value.low()) & U64(MASK[bits]))
 
 
+def _negated(values: Values, bits: int) -> Lanes:
+    value = values[0]
+    if bits == 16 and (value.slopes or value.span is not None or _has_least(value, bits)):
+        return lanes.unknown(bits, value.why)
+    return lanes.negate(value, bits)
+
+
+def _difference(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
+    return _negated((b,), bits) if lanes.single(a) == 0 else lanes.sub(a, b, bits)
+
+
+def _has_least(value: Lanes, bits: int) -> bool:
+    """Whether the least number is there: ptxas 12.8 and 13.0 take it for positive, once negated."""
+    return bool((value.low() == U64(1 << (bits - 1))).any())
+
+
 _SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
     "abs": _absolute,
-    "neg": lambda values, bits: lanes.negate(values[0], bits),
+    "neg": _negated,
     "not": lambda values, bits: lanes.sub(lanes.scalar(MASK[bits], bits), values[0], bits),
     "sad": lambda values, bits: lanes.unknown(bits, lanes.reason(*values)),
 }
@@ -361,7 +389,7 @@ def _all_ones(values: Words) -> Words:
 
 _BINARY: dict[str, Binary] = {
     "add": lambda a, b, bits, signed: lanes.add(a, b, bits),
-    "sub": lambda a, b, bits, signed: lanes.sub(a, b, bits),
+    "sub": _difference,
     "div": _quotient(remainder=False),
     "rem": _quotient(remainder=True),
     "and": _bitwise("and", np.bitwise_and, _and),

@@ -209,6 +209,13 @@ def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
     """Whether an H200 did something other than the ISA says (`constants_gpu.json`)."""
     if opcode.name == "mad" and "hi" in opcode.modifiers:
         return numbers[2] != 0
+    if opcode.name == "mad" and opcode.modifiers[0] == "lo" and opcode.modifiers[-1][1:] == "64":
+        return numbers[2] in numbers[:2] and numbers[2] % 256 == 0
+    if opcode.name == "sub" and opcode.modifiers[-1][1:] == "16":
+        return numbers[0] & 0xFFFF == 0 and numbers[1] & 0xFFFF == 0x8000
+    if opcode.name == "abs" or str(opcode) == "neg.s16":
+        bits = int(opcode.modifiers[-1][1:])
+        return numbers[0] & ((1 << bits) - 1) == 1 << (bits - 1)
     if str(opcode) == "cvt.s64.u32":
         return numbers[0] & 0xFFFFFFFF >= 1 << 31
     if opcode.name in {"shl", "shr"} and opcode.modifiers[0][1:] == "16":
@@ -248,6 +255,16 @@ def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
         ("cvt.s64.u32", (1 << 31,), None),  # -1 << 31, if ptxas sees a shift behind it
         ("cvt.s64.u32", ((1 << 31) - 1,), (1 << 31) - 1),
         ("cvt.u64.u32", (1 << 31,), 1 << 31),
+        ("abs.s16", (0x8000,), None),  # ptxas 13.0: 32,768, if a conversion or a product follows
+        ("neg.s16", (0x8000,), None),
+        ("neg.s16", (1,), 0xFFFF),
+        ("abs.s32", (1 << 31,), None),
+        ("neg.s32", (1 << 31,), 1 << 31),
+        ("sub.s16", (0, 0x8000), None),
+        ("sub.s16", (0, 1), 0xFFFF),
+        ("mad.lo.s64", (3 << 31, 2, 3 << 31), None),  # ptxas 13.0 without the upper half
+        ("mad.lo.s64", (3 << 31, 2, 5 << 31), 11 << 31),
+        ("mad.lo.s64", (0, 2, 0), 0),
         ("shl.b16", (1, 1 << 16), None),  # ptxas: 1
         ("shr.u16", (4, 0x80000000), None),
         ("shl.b64", (1, 64), None),  # of a product or a choice, ptxas: 1
