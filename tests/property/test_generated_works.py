@@ -103,5 +103,5 @@ def test_programs_have_the_memory_instructions_of_a_gpu() -> None:
     # The newest of the ISA; calls are in other programs.
     assert left == {
         *("applypriority.async.bulk.global", "applypriority.async.bulk.tensor.global"),
-        *("st.bulk", "st.bulk.shared", "mbarrier.shared", "st.param"),
+        *("st.async.global", "st.bulk", "st.bulk.shared", "mbarrier.shared", "st.param"),
     }
