@@ -152,7 +152,10 @@ def chain(rng: random.Random) -> str:
                 op = rng.choice(("add", "sub", "mul.lo", "mul.hi", "min", "max"))
                 text = f"{op}.{t} %t, {first}, {source(w)};"
             case 2:
-                text = f"mad.lo.{t} %t, {first}, {source(w)}, {source(w)};"
+                second, third = source(w), source(w)
+                if third in (first, second):
+                    third = hex(rng.choice(corners(t)))
+                text = f"mad.lo.{t} %t, {first}, {second}, {third};"
             case 3:
                 op = rng.choice(("and", "or", "xor"))
                 text = f"{op}.b{w} %t, {first}, {source(w)};"
@@ -175,7 +178,7 @@ def chain(rng: random.Random) -> str:
                 constant = rng.choice([n for n in corners(t) if n])
                 text = f"{op}.{t} %t, {first}, {constant:#x};"
             case 8:
-                op = rng.choice(("not.b", "cnot.b", "abs.s", "neg.s", "sad.s", "sad.u"))
+                op = rng.choice(("not.b", "not.b" if w == 16 else "neg.s", "sad.s", "sad.u"))
                 more = f", {source(w)}, {source(w)}" if op[:3] == "sad" else ""
                 text = f"{op}{w} %t, {first}{more};"
             case _ if w == 16:
