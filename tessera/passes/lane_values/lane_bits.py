@@ -9,7 +9,6 @@ Source: PTX ISA 9.0, sections 9.7.1.19 to 9.7.1.26, 9.7.8.6 to 9.7.8.8, 9.7.9.7.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,25 +33,13 @@ def _constant(value: Lanes) -> int | None:
     return single(value)
 
 
-def _place(start: Lanes, length: Lanes, bits: int) -> tuple[int, int] | None:
-    """Where a field starts, and how many bits it has, if that is known.
-
-    The ISA takes both modulo 256. Of 64 bits an H200 takes all of them
-    (`benchmarks/results/constants_gpu.json`).
-    """
-    first, count = _constant(start), _constant(length)
-    if first is None or count is None or (bits == 64 and max(first, count) > 0xFF):
-        return None
-    return first & 0xFF, count & 0xFF
-
-
 def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfe`: `length` bits from `start`, extended."""
     a, start, length = values
-    place = _place(start, length, bits)
-    if place is None:
+    first, count = _constant(start), _constant(length)
+    if first is None or count is None:
         return lanes.unknown(bits, lanes.reason(*values))
-    first, count = place
+    first, count = first & 0xFF, count & 0xFF
     if count == 0:
         return lanes.scalar(0)
     if signed and bits == 32 and first >= bits:
@@ -83,13 +70,10 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
 def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     """`bfi`: `length` bits of a put into b at `start`."""
     a, b, start, length = values
-    place = _place(start, length, bits)
-    if place is None or not _usable((a, b)):
+    first, count = _constant(start), _constant(length)
+    if first is None or count is None or not _usable((a, b)):
         return lanes.unknown(bits, lanes.reason(*values))
-    first, count = place
-    if count > bits or (count == bits and first):
-        # ptxas 12.8 and 13.0 take such a length modulo 32 if they know both; an H200 ran that.
-        return lanes.unknown(bits, lanes.reason(*values))
+    first, count = first & 0xFF, count & 0xFF
     field = (((1 << count) - 1) << first) & MASK[bits] if first < bits else 0
     if field == 0:
         return b
@@ -98,7 +82,7 @@ def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
 
 def shift_left(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     """`shl`: a product."""
-    if b.span is not None or _is_folded(b, bits):
+    if b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
     amount = np.minimum(b.low(), U64(63))
     factor = np.where(b.low() >= U64(bits), U64(0), U64(1) << amount)
@@ -109,7 +93,7 @@ def shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     """`shr`, with copies of the sign or with zeros."""
     if a.slopes or b.slopes:
         return sloped_right_shift(a, b, bits, signed=signed)
-    if b.span is not None or (bits == 16 and _is_folded(b, bits)):
+    if b.span is not None:
         return lanes.unknown(bits, lanes.reason(a, b))
     amount = np.minimum(b.low(), U64(bits - 1))
     if signed:
@@ -122,15 +106,6 @@ def shift_right(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
     gone = b.low() >= U64(bits)
     low, high = np.where(gone, U64(0), low >> amount), np.where(gone, U64(0), high >> amount)
     return lanes.from_bounds(low, high, bits, a.why)
-
-
-def _is_folded(amount: Lanes, bits: int) -> bool:
-    """Whether ptxas may shift by less than a constant.
-
-    It takes constants modulo 65536 for 16 bits, and modulo 64 for 64 bits of a product or choice.
-    """
-    constant = lanes.single(amount)
-    return constant is not None and constant >= {16: 1 << 16, 64: 64}.get(bits, 1 << 32)
 
 
 def _arithmetic_shift(values: Words, amount: Words) -> Words:
@@ -153,14 +128,15 @@ def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
 def permute_bytes(values: Values) -> Lanes:
     """`prmt.b32` in its default mode."""
     selector = _constant(values[2])
-    if selector is None or selector & 0x8888 or not _usable(values):
-        # Bit 3 of a choice repeats a sign: ptxas 12.8 and 13.0 read bytes of the result wrongly.
+    if selector is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     both = (values[1].low() << U64(32)) | values[0].low()
     result = np.zeros_like(both)
     for place in range(4):
         choice = (selector >> (4 * place)) & 0xF
-        byte = (both >> U64(8 * choice)) & U64(0xFF)
+        byte = (both >> U64(8 * (choice & 7))) & U64(0xFF)
+        if choice & 8:
+            byte = np.where(byte & U64(0x80), U64(0xFF), U64(0))
         result = result | (byte << U64(8 * place))
     return Lanes(result)
 
@@ -168,9 +144,7 @@ def permute_bytes(values: Values) -> Lanes:
 def lookup3(values: Values) -> Lanes:
     """`lop3`: any function of three bits."""
     table = _constant(values[3])
-    repeats = any(lanes.equal(x, y) for x, y in itertools.combinations(values[:3], 2))
-    if table is None or repeats or not _usable(values):
-        # ptxas 12.8 and 13.0 join `lop3` of a repeated source with what follows it wrongly.
+    if table is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
     a, b, c = (v.low() for v in values[:3])
     full = U64(MASK[32])

@@ -22,6 +22,7 @@ from tessera.ir.opcodes import is_type, type_bits
 from tessera.ir.ptx import syntax as ptx
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.facts import selected_facts
+from tessera.passes.lane_values.gpu_habits import habit_of, result_bits
 from tessera.passes.lane_values.lane_bits import (
     by_value,
     extract_field,
@@ -54,6 +55,20 @@ _INTEGERS = {f"{letter}{bits}" for letter in "bsu" for bits in (8, 16, 32, 64)}
 @cache
 def lane_function(opcode: ptx.Opcode) -> Function | None:
     """The function of an opcode with one destination and plain operands, or None."""
+    function, habit = _isa_function(opcode), habit_of(opcode)
+    if function is None or habit is None:
+        return function
+    bits = result_bits(opcode)
+
+    def unless_it_differs(values: Values) -> Lanes:
+        if habit(values, bits):
+            return lanes.unknown(bits, lanes.reason(*values))
+        return function(values)
+
+    return unless_it_differs
+
+
+def _isa_function(opcode: ptx.Opcode) -> Function | None:
     types = [m for m in opcode.modifiers if is_type(m)]
     if not types or opcode.name in {"cvt", "setp", "set"}:
         return _other_function(opcode, types)
@@ -113,11 +128,7 @@ def _conversion(opcode: ptx.Opcode, types: list[str]) -> Function | None:
 
     def convert(values: Values) -> Lanes:
         value = lanes.truncate(values[0], type_bits(source))
-        result = extend(extend(value, source), target, truncate=True)
-        if (target, source) == ("s64", "u32") and not lanes.equal(result, extend(value, "s32")):
-            # ptxas takes the sign along if the result is shifted left.
-            return lanes.unknown(64, lanes.reason(value))
-        return result
+        return extend(extend(value, source), target, truncate=True)
 
     return convert
 
@@ -174,29 +185,13 @@ def _product(
             grow = sign_extend if signed else zero_extend
             result = lanes.mul(grow(a, bits), grow(b, bits), 64)
             result = lanes.truncate(result, width)
-        elif part == "hi" and accumulates and lanes.single(values[2]):
-            # ptxas 12.8 and 13.0 mix up such constants if a kernel has several; an H200 ran that
-            # (`benchmarks/results/constants_gpu.json`).
-            return lanes.unknown(bits, lanes.reason(*values))
         elif part == "hi":
             result = _high_product(a, b, bits, signed)
-        elif accumulates and bits == 64 and any(_is_factored(v, values[2]) for v in (a, b)):
-            return lanes.unknown(bits, lanes.reason(*values))
         else:
             result = lanes.mul(a, b, bits)
         return lanes.add(result, values[2], width) if accumulates else result
 
     return product
-
-
-def _is_factored(factor: Lanes, addend: Lanes) -> bool:
-    """Whether an addend may be a factor, too, and both were shifted left.
-
-    Of x << k, times a constant, plus x << k, ptxas 12.8 and 13.0 make x times a constant that they
-    count in 32 bits.
-    """
-    low = addend.low()
-    return not (low & U64(0xFF)).any() and bool(low.any()) and lanes.equal(factor, addend)
 
 
 def _high_product(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
@@ -246,31 +241,15 @@ def _rectified(value: Lanes, floor: Values, bits: int) -> Lanes:
 
 def _absolute(values: Values, bits: int) -> Lanes:
     value = values[0]
-    if value.span is not None or _has_least(value, bits):
+    if value.span is not None:
         return lanes.unknown(bits, value.why)
     negative = value.low() > U64(MASK[bits] >> 1)
     return Lanes(np.where(negative, U64(0) - value.low(), value.low()) & U64(MASK[bits]))
 
 
-def _negated(values: Values, bits: int) -> Lanes:
-    value = values[0]
-    if bits == 16 and (value.slopes or value.span is not None or _has_least(value, bits)):
-        return lanes.unknown(bits, value.why)
-    return lanes.negate(value, bits)
-
-
-def _difference(a: Lanes, b: Lanes, bits: int, signed: bool) -> Lanes:
-    return _negated((b,), bits) if lanes.single(a) == 0 else lanes.sub(a, b, bits)
-
-
-def _has_least(value: Lanes, bits: int) -> bool:
-    """Whether the least number is there: ptxas 12.8 and 13.0 take it for positive, once negated."""
-    return bool((value.low() == U64(1 << (bits - 1))).any())
-
-
 _SIMPLE: dict[str, Callable[[Values, int], Lanes]] = {
     "abs": _absolute,
-    "neg": _negated,
+    "neg": lambda values, bits: lanes.negate(values[0], bits),
     "not": lambda values, bits: lanes.sub(lanes.scalar(MASK[bits], bits), values[0], bits),
     "sad": lambda values, bits: lanes.unknown(bits, lanes.reason(*values)),
 }
@@ -389,7 +368,7 @@ def _all_ones(values: Words) -> Words:
 
 _BINARY: dict[str, Binary] = {
     "add": lambda a, b, bits, signed: lanes.add(a, b, bits),
-    "sub": _difference,
+    "sub": lambda a, b, bits, signed: lanes.sub(a, b, bits),
     "div": _quotient(remainder=False),
     "rem": _quotient(remainder=True),
     "and": _bitwise("and", np.bitwise_and, _and),

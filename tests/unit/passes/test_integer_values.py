@@ -210,7 +210,7 @@ def differs_on_a_gpu(opcode: ptx.Opcode, numbers: Sequence[int]) -> bool:
     if opcode.name == "mad" and "hi" in opcode.modifiers:
         return numbers[2] != 0
     if opcode.name == "mad" and opcode.modifiers[0] == "lo" and opcode.modifiers[-1][1:] == "64":
-        return numbers[2] in numbers[:2] and numbers[2] % 256 == 0
+        return numbers[2] in numbers[:2] and numbers[2] != 0 and numbers[2] % 256 == 0
     if opcode.name == "sub" and opcode.modifiers[-1][1:] == "16":
         return numbers[0] & 0xFFFF == 0 and numbers[1] & 0xFFFF == 0x8000
     if opcode.name == "abs" or str(opcode) == "neg.s16":
