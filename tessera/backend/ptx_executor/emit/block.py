@@ -188,6 +188,8 @@ class Emitter:
             return self.read_number(number, held)
         if held.width == kind.width:
             return self.read_number(number, kind)
+        if 16 in (held.width, kind.width):
+            raise Unsupported("16 bytes and fewer mixed")
         source = self.read_number(number, ValueKind("u", held.width))
         if held.width > kind.width:
             narrow = ValueKind("u", kind.width)

@@ -20,10 +20,11 @@ from tessera.backend.ptx_executor.emit.program import compile_kernel
 from tessera.backend.ptx_executor.simt.builtins import BUILTINS
 from tessera.backend.ptx_executor.simt.compiled import KernelProgram
 from tessera.backend.ptx_executor.simt.livelock import is_still
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import Severity, TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.opcodes import Flow, ThreadScope, meaning_of
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.verify_ptx.module import verify_module
 
 DATA = Path(__file__).parents[3] / "data" / "opcodes"
 FILES = sorted(DATA.glob("*.ptx"))
@@ -230,3 +231,26 @@ def used_attributes(function) -> Iterator[tuple[str, str]]:
 
 def test_generated_code_may_call_every_builtin() -> None:
     assert {f"builtin_{name}" for name in BUILTINS} <= NAMESPACE.keys()
+
+
+DOUBLES = "{%fd1, %fd2}, {%fd3}, {%fd4}, {%fd5, %fd6}"
+HALVES = "{%r1, %r2}, {%r3, %r4}, {%r5}, {%r1, %r2}"
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands"),
+    [
+        ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64.bf16", DOUBLES),
+        ("mma.sync.aligned.m8n8k4.row.col.f64.s4.f64.f64.f64", DOUBLES),
+        ("mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16.bf16", HALVES),
+        ("cvt.f32.f16", "%f1, %q1"),
+        ("cvt.s32.s16", "%r1, %q1"),
+    ],
+)
+def test_what_ptxas_takes_without_a_meaning_is_not_run(opcode: str, operands: str) -> None:
+    registers = ".reg .b32 %r<9>;\n.reg .f32 %f<9>;\n.reg .f64 %fd<9>;\n.reg .b128 %q<9>;\n"
+    head = ".version 8.6\n.target sm_90a\n.address_size 64\n.entry odd() {\n"
+    module = parse_module(f"{head}{registers}{opcode} {operands};\n}}")
+    assert not [d for d in verify_module(module) if d.severity is Severity.ERROR]
+    with pytest.raises(TesseraError, match="the CPU backend cannot run"):
+        compile_kernel(module, "odd")
