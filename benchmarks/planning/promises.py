@@ -143,7 +143,7 @@ def follow(report: PlanReport, folder: Path) -> Found:
         "plan": said.strategy,
         "slots": said.replicas[0].slots,
         "gates": sum(t.gate is not None for r in said.replicas for t in r.lowered.traces),
-        "splits": any(len(r.lowered.devices) > 1 for r in said.replicas),
+        "splits": any(len(r.lowered.devices) > 1 or r.shares for r in said.replicas),
         "value": value,
         "off": {name: round(share, 6) for name, share in off.items()},
         "held_back": doubted is not None and not doubted.is_sure and doubted.split != said.strategy,
