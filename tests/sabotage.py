@@ -81,7 +81,7 @@ def forget() -> None:
         kept.cache_clear()
 
 
-def _fork(
+def fork_each(
     works: Iterator[Callable[[], None]], ended: Callable[[int, int], None], jobs: int = 1
 ) -> None:
     """Calls functions in children, `jobs` at once; `ended` gets a number and its status."""
@@ -175,7 +175,7 @@ class Sabotage:
             if number % 50 == 0:
                 print(f"{number} of {len(todo)}, {time.monotonic() - begun:.0f} s", flush=True)
 
-        _fork(works(), ended, self.jobs)
+        fork_each(works(), ended, self.jobs)
         return True
 
     def _reach(self, session: Any) -> None:
@@ -206,9 +206,9 @@ class Sabotage:
                 watch_changes(self.mutants)
                 forget()
                 watched = (lambda f=f, i=i: _watch(i, f) for f, i in todo)
-                _fork(watched, lambda *_: None, self.jobs)
+                fork_each(watched, lambda *_: None, self.jobs)
 
-            _fork(iter([watched_tests]), lambda *_: None)
+            fork_each(iter([watched_tests]), lambda *_: None)
         watched = [
             pair
             for file in sorted(parts)

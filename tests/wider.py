@@ -18,9 +18,10 @@ import argparse
 import json
 import os
 import pickle
-import traceback
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,23 @@ PLANS = {"random": random_plan, "crowded": crowded_plan}
 Said = tuple[dict[tuple[int, int, str], Any], set[tuple[int, int]], set[int]]
 
 
-def programs(kernels: int) -> Iterator[tuple[str, Program]]:
-    """Generated ones first, since they are quick, as many of each kind."""
+def programs(kernels: int) -> Iterator[tuple[str, Callable[[], Program]]]:
+    """What makes them: generated ones first, as many of each kind."""
     for number in range(kernels):
         kind, seed = [*KINDS][number % len(KINDS)], number // len(KINDS)
-        yield f"{kind} {seed}", KINDS[kind](seed)[0]
+        yield f"{kind} {seed}", partial(_generated, kind, seed)
     for case in (*CASES, *LAYERS):
-        yield case.name, case_program(case, case.make())
+        yield case.name, partial(_made, case)
     for path in sorted((sabotage.ROOT / "examples/traces").glob("*.ptx")):
-        yield path.name, read_trace(path)
+        yield path.name, partial(read_trace, path)
+
+
+def _generated(kind: str, seed: int) -> Program:
+    return KINDS[kind](seed)[0]
+
+
+def _made(case: Any) -> Program:
+    return case_program(case, case.make())
 
 
 def said(program: Program) -> Said:
@@ -106,31 +115,37 @@ def less(before: Said, after: Said) -> str:
     return ""
 
 
-def _in_child(work: Any) -> None:
-    if not (child := os.fork()):
-        try:
-            work()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    if os.waitpid(child, 0)[1]:
-        raise SystemExit("this program has a fault, see above")
-
-
 Found = dict[str, tuple[Any, set[tuple[object, ...]]]]
 
 
-def _watch_plans(todo: list[dict[str, Any]], plans: int, kept: Path) -> None:
-    """Each plan, and the changes that make a difference to it."""
-    code_changes.watch_changes(todo)
-    noted, found = code_changes.differing(), {}
-    for number in range(plans):
-        for kind, make in PLANS.items():
+Made = tuple[str, Callable[[], Any]]
+
+
+def _watched(todo: list[dict[str, Any]], made: list[Made], folder: Path, jobs: int) -> Found:
+    """What is found of each program or plan, and the changes that make a difference to it."""
+
+    def watch(part: int) -> None:
+        code_changes.watch_changes(todo)
+        noted, found = code_changes.differing(), {}
+        for name, make in made[part::jobs]:
+            sabotage.forget()
             noted.clear()
-            found[f"{kind} {number}"] = make(number)[1], {*noted}
-    kept.write_bytes(pickle.dumps(found))
+            found[name] = make(), {*noted}
+        (folder / str(part)).write_bytes(pickle.dumps(found))
+
+    _all_of((partial(watch, part) for part in range(jobs)), jobs)
+    found: Found = {}
+    for part in range(jobs):
+        found |= pickle.loads((folder / str(part)).read_bytes())
+    return found
+
+
+def _all_of(works: Iterator[Callable[[], None]], jobs: int) -> None:
+    def ended(_number: int, status: int) -> None:
+        if status:
+            raise SystemExit("this program has a fault, see above")
+
+    sabotage.fork_each(works, ended, jobs)
 
 
 def _try_plans(change: dict[str, Any], found: Found, output: Path) -> None:
@@ -143,21 +158,12 @@ def _try_plans(change: dict[str, Any], found: Found, output: Path) -> None:
     _note(change, found, tried, output)
 
 
-def _watch(todo: list[dict[str, Any]], kernels: int, kept: Path) -> None:
-    """What is said of each program, and the changes that make a difference there."""
-    code_changes.watch_changes(todo)
-    noted, found = code_changes.differing(), {}
-    for name, program in programs(kernels):
-        sabotage.forget()
-        noted.clear()
-        found[name] = said(program), {*noted}
-    kept.write_bytes(pickle.dumps(found))
-
-
-def _try(change: dict[str, Any], given: dict[str, Program], found: Found, output: Path) -> None:
+def _try(
+    change: dict[str, Any], given: dict[str, Callable[[], Program]], found: Found, output: Path
+) -> None:
     def tried(name: str) -> tuple[str, bool]:
         sabotage.forget()
-        after = said(given[name])
+        after = said(given[name]())
         return less(found[name][0], after), bool(less(after, found[name][0]))
 
     _note(change, found, tried, output)
@@ -191,6 +197,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=2000)
     parser.add_argument("--plans", type=int, default=1000, help="of each of two kinds")
     parser.add_argument("--verdict", default="wider")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     os.environ["TESSERA_NO_CACHE"] = "1"
     known = sabotage.reasons()
@@ -205,19 +212,21 @@ def main() -> None:
             and code_changes.key_of(change) not in done
         ]
 
-    kept = options.output.with_suffix(".pickle")
-    if todo := changes("lowering"):
-        _in_child(lambda: _watch_plans(todo, options.plans, kept))
-        plans = pickle.loads(kept.read_bytes())
-        for change in todo:
-            _in_child(lambda c=change: _try_plans(c, plans, options.output))
-    if todo := changes(*ANALYSIS):
-        _in_child(lambda: _watch(todo, options.kernels, kept))
-        found = pickle.loads(kept.read_bytes())
-        given = dict(programs(options.kernels))
-        for change in todo:
-            _in_child(lambda c=change: _try(c, given, found, options.output))
-    kept.unlink(missing_ok=True)
+    jobs = options.jobs
+    with tempfile.TemporaryDirectory() as folder:
+        if todo := changes("lowering"):
+            made = [
+                (f"{kind} {number}", lambda make=make, number=number: make(number)[1])
+                for number in range(options.plans)
+                for kind, make in PLANS.items()
+            ]
+            found = _watched(todo, made, Path(folder), jobs)
+            _all_of((partial(_try_plans, change, found, options.output) for change in todo), jobs)
+        if todo := changes(*ANALYSIS):
+            given = dict(programs(options.kernels))
+            made = [(name, lambda make=make: said(make())) for name, make in given.items()]
+            found = _watched(todo, made, Path(folder), jobs)
+            _all_of((partial(_try, change, given, found, options.output) for change in todo), jobs)
 
 
 if __name__ == "__main__":
