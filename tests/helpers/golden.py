@@ -8,6 +8,7 @@ follow, each behind a line `//// NAME ARGUMENTS`. Some are more input (`times`, 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.command import Outcome, tessc
 from tests.helpers.golden_plan import plan_lines
@@ -40,6 +42,17 @@ class Section:
     def is_given(self) -> bool:
         """Whether it is input."""
         return not self.name or self.name in _GIVEN
+
+
+def record(path: Path, name: str, value: list[Any] | None) -> None:
+    """Write what was found under a name into a file of JSON, a line each; with None, nothing."""
+    with path.open("r+", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # there may be other workers
+        kept = json.load(file) | {name: value}
+        lines = [f"{json.dumps(n)}: {json.dumps(kept[n])}" for n in sorted(kept) if kept[n]]
+        file.seek(0)
+        file.truncate()
+        file.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_golden(text: str) -> list[Section]:
