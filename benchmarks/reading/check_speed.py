@@ -8,7 +8,9 @@ of the corpus, in turns, on one core; what counts is processor time. The time of
 that is its start, for Tessera what a call costs. Files below 5 KB take five times as many turns, as
 the start of ptxas varies by more than they take. Every body is checked. `first` is the first time
 that this process sees a file, when it knows the statements of the files before; `again` the median
-of the later times. Totals by size and by producer, and the growth of time and memory up to 20 MB.
+of the later times. What a process loads once, for the first file that needs it (Lark, the table of
+its parser, expressions), is in neither: `once_s` has it, as the start of ptxas has its own tables.
+Totals by size and by producer, and the growth of time and memory up to 20 MB.
 
 It also applies the recorded single faults (`tests/fuzz/faults`), which a full run of ptxas refuses,
 and counts how many `-arch compute_XX` refuses: those that it accepts need code generation.
@@ -55,6 +57,13 @@ HEAD = (
 )
 REGISTER = re.compile(r"%(rd|rs|r|fd|f|p)(?=[\d<])")
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\(", re.MULTILINE)
+UNUSUAL = """.version 8.0
+.target sm_90
+.global .u32 pairs[2][1] = {{1}, {1 + 1}};
+.func .attribute(.unified(1, 2)) f() { ret; }
+.visible .entry k() { .reg .b32 %r<2>; { .reg .b32 %r1; mov.u32 %r1, ~1; } { L: ret; } L: ret; }
+"""
+"""What loads all that the reader loads when it is first needed."""
 HEADER = re.compile(r".*?\.target[^\n]*\n(?:\s*\.address_size[^\n]*\n)?", re.DOTALL)
 
 
@@ -252,6 +261,7 @@ def main(words: Sequence[str] | None = None) -> int:
     gc.freeze()
     with tempfile.TemporaryDirectory() as scratch:
         parse_module(".version 8.0\n.target sm_80\n.visible .entry k() { ret; }\n")
+        once = took(lambda: parse_module(UNUSUAL))
         rows = []
         for number, entry in enumerate(entries, 1):
             text = (folder / entry["file"]).read_bytes().decode()
@@ -267,7 +277,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"MB/s  ptxas/first {row['ratio_first']:6.2f}, again {row['ratio_again']:6.2f}")
     print(f"{faults['refused_without_code']} of {faults['faults']} faults need no code generation")
     growth = [] if options.every > 1 else measure_growth(folder, manifest(folder))
-    result = {**machine(), "repeats": options.repeats, "groups": groups, "faults": faults}
+    result = {**machine(), "repeats": options.repeats, "once_s": round(once, 4)}
+    result |= {"groups": groups, "faults": faults}
     write({**result, "growth": growth, "files": rows}, options.output)
     return 0
 

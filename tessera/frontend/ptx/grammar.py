@@ -108,7 +108,7 @@ def _variables(text: str) -> list[ptx.Variable] | None:
     """The variables that a text declares; libraries have the same tables in many modules."""
     if _FUNCTION.search(text):
         return None
-    items = _parse_part("fragment", Source("", text), RunSplitter(), 0, len(text))
+    items = _parse_part("fragment", Source("", text), RunSplitter(), 0, len(text), with_runs=False)
     if not isinstance(items, list) or not all(isinstance(item, ptx.Variable) for item in items):
         return None
     return items
@@ -123,11 +123,12 @@ def parse_body(text: str, start: int, end: int) -> tuple[ptx.Statement, ...] | N
 @functools.lru_cache(maxsize=10_000)
 def parse_instruction(text: str) -> ptx.Instruction | None:
     """The instruction that a text is, without its `;`, or None if it is anything else."""
-    statements = parse_body(f"{{{text};}}", 0, len(text) + 3)
-    if statements is None or len(statements) != 1:
-        return None
-    (statement,) = statements
-    return statement if isinstance(statement, ptx.Instruction) else None
+    source = Source("", f"{{{text};}}")
+    body = _parse_part("body", source, RunSplitter(), 0, len(source.text), with_runs=False)
+    match body:
+        case BracedBody((ptx.Instruction() as instruction,)):
+            return instruction
+    return None
 
 
 def forget() -> None:
@@ -136,14 +137,25 @@ def forget() -> None:
     _variables.cache_clear()
 
 
-def _parse_part(rule: str, source: Source, splitter: RunSplitter, start: int, end: int) -> object:
-    """What the builder makes of the text between two offsets, or None if it has a fault."""
+def _parse_part(
+    rule: str,
+    source: Source,
+    splitter: RunSplitter,
+    start: int,
+    end: int,
+    *,
+    with_runs: bool = True,
+) -> object:
+    """What the builder makes of the text between two offsets, or None if it has a fault.
+
+    One statement or variable needs no runs: compiling their expression takes longer than the rest.
+    """
     builder = ModuleBuilder(source, splitter)
     counter = LineCounter("\n")  # type: ignore[no-untyped-call]
     counter.char_pos = start
     state = LexerState(TextSlice(source.text, start, end), counter)
     with _ONE_AT_A_TIME:
-        parser, dispatch = _shared_parser(True)
+        parser, dispatch = _shared_parser(with_runs)
         dispatch.builder = builder
         frontend: Any = parser.parser
         try:
