@@ -140,10 +140,13 @@ def around_first(
         yield asked
 
 
-def at_random(statements: Sequence[str], rng: random.Random, count: int) -> Iterator[Asked]:
+def at_random(
+    statements: Sequence[str], rng: random.Random, count: int, *, newest: bool = False
+) -> Iterator[Asked]:
     """Random ones of some statements, each on one of some random targets and versions.
 
-    Every opcode is as likely as any other, however many statements have it.
+    Every opcode is as likely as any other, however many statements have it. With `newest`, the
+    version is the newest.
     """
     by_name: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for text in statements:
@@ -151,7 +154,7 @@ def at_random(statements: Sequence[str], rng: random.Random, count: int) -> Iter
     groups = list(by_name.values())
     for _ in range(count // PER_PLACE):
         target = rng.choice(MEASURED_TARGETS)
-        place = target, spell(rng.choice(versions_of(target)))
+        place = target, spell(rng.choice(versions_of(target)[-1 if newest else 0 :]))
         yield {place: [rng.choice(group) for group in rng.choices(groups, k=PER_PLACE)]}
 
 

@@ -37,7 +37,7 @@ from tests.helpers.corpus import ARCHIVE
 LONGEST = 300
 PLACES = (ARCHIVE, FUNCTIONS, ROOT / "tests" / "data", ROOT / "examples")
 EXAMPLES = ROOT / "tests" / "data" / "opcodes"
-TELLING = (("sm_100a", "9.4"), ("sm_90a", "8.6"), ("sm_120a", "9.4"), ("sm_60", "6.2"))
+TELLING = (("sm_100a", "9.5"), ("sm_90a", "8.6"), ("sm_120a", "9.5"), ("sm_60", "6.2"))
 _TOKEN = re.compile(r"%0((?:[A-Za-z0-9]|\$[0-9a-f]+\$)+)")
 
 

@@ -133,11 +133,13 @@ def judge(options: argparse.Namespace) -> int:
     known = known_statements(options.headers, options.work, LEARNT_SEED)
     taken = [text for text, said in taken_somewhere(oracle, known).items() if said is None]
     near, part = neighbours(taken, rng, options.count // 2), options.count // 2
+    forms = table_statements(rng, 200)
     targets = rng.sample(options.targets, len(options.targets))  # a budget leaves out any of them
     kinds = {
         "known statements": at_random(taken, rng, part),
         "neighbours of known statements": at_random(near, rng, part),
-        "forms": at_random(table_statements(rng, 200), rng, part),
+        "forms": at_random(forms, rng, part),
+        "forms and neighbours, newest version": at_random(forms + near, rng, part, newest=True),
         "neighbours at the edges": at_edges(near, rng),
         "headers": around_first(oracle, _alone(header_statements(options.headers)), targets),
     }

@@ -66,6 +66,7 @@ GROUPS: dict[str, str] = {
     "memory": "b8/b16/b32/b64/b128/u8/u16/u32/u64/s8/s16/s32/s64/f32/f64",
     "fp8": "e4m3/e5m2",
     "narrow": "e4m3/e5m2/e3m2/e2m3/e2m1",
+    "scaled": "kind::mxf8f6f4/kind::mxf4/kind::mxf4nvf4",
     "sparse": "sp/sp::ordered_metadata",
     "packed": "e4m3x2/e5m2x2/e2m3x2/e3m2x2/e2m1x2/ue8m0x2/s2f6x2/ue5m3x2",
     "signed": "eq/ne/lt/le/gt/ge",

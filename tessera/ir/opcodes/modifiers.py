@@ -42,7 +42,7 @@ _LIST = """
     arrive wait warp red proxy alias generic async::generic mbarrier_init
     op_restrict::fetching sync_restrict::read sync_restrict::reads sync_restrict::shared::cta
     sync_restrict::shared::cluster sync_restrict::shared::cluster::read
-    sync_restrict::shared::read::mma::a
+    sync_restrict::shared::read::mma::a sync_restrict::proxy::async
     mark init inval expect_tx complete_tx arrive_drop test_wait try_wait pending_count check_layout
     noComplete parity layout::v0 layout::v1 phase_type::primary phase_type::conditional
     try_cancel query_cancel is_canceled get_first_ctaid get_first_ctaid::x get_first_ctaid::y

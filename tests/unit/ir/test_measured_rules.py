@@ -17,6 +17,13 @@ from tessera.ir.opcodes.families.measured import RULES
 from tessera.ir.opcodes.rules import operand_class, read_rule, rules_for, targets_of
 from tessera.ir.ptx import syntax as ptx
 
+PULL = (
+    "fabric.try_pullred.async.multimem.shared::cta.mbarrier::complete_tx::bytes"
+    ".mbarrier::report::fabric.relaxed.sys.add.u32.sync"
+)
+MMA = "tcgen05.mma.cta_group::1"
+REPLACE = "tensormap.replace.tile.global_stride.global.b1024.b64"
+STRAY = "mma.sync.aligned.m16n8k32.row.col.kind::mxf4.f16.e5m2.e4m3.f16 {%r1, %r2}"
 RECORDED = Path(__file__).parents[2] / "data" / "opcodes" / "verdicts.txt"
 FLOOR = 0.985
 _TILE = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f5, %f6, %f7, %f8};"
@@ -131,6 +138,27 @@ def test_verdicts_are_those_of_ptxas() -> None:
         ("mov.u32 %r1, %locality_domain_id;", "sm_100", "9.5", False),
         ("mov.u32 %r1, %locality_domain_id;", "sm_100", "9.4", True),
         ("mov.u32 %r1, %locality_domain_id;", "sm_90", "9.5", True),
+        ("cp.async.bulk.wait_group.sync_restrict::proxy::async 1;", "sm_90", "9.5", False),
+        ("cp.async.bulk.wait_group.sync_restrict::proxy::async 1;", "sm_90", "9.4", True),
+        ("cp.async.bulk.wait_group.read.sync_restrict::proxy::async 1;", "sm_90", "9.5", True),
+        ("st.async.shared.mbarrier::complete_tx::bytes.s16 [%rd1], %rs1;", "sm_90", "8.1", False),
+        ("st.async.mbarrier::complete_tx::bytes.b8 [%rd1], %rs1;", "sm_90", "8.1", True),
+        ("st.async.mbarrier::complete_tx::bytes.u8 [%rd1], 8, [%rd2];", "sm_90", "8.1", True),
+        ("mbarrier.arrive_drop.shared::cta.b64 %rd1, [%r1], 1;", "sm_90", "8.0", False),
+        ("mbarrier.arrive_drop.shared::cta.b64 %rd1, [%r1], 0;", "sm_90", "8.0", True),
+        ("multimem.red.async.release.sys.add.u32.acc::f16 [%rd1], %r1;", "sm_100", "9.3", False),
+        (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], 0xFFFFFFFF;", "sm_107a", "9.4", False),
+        (f"{PULL} %r1, [%r2, %rd2], %r3, [%r4], -1;", "sm_107a", "9.4", False),
+        (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], 5;", "sm_107a", "9.4", True),
+        (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], %r5;", "sm_107a", "9.4", True),
+        (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, 15;", "sm_100a", "8.6", False),
+        (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, 16;", "sm_100a", "8.6", True),
+        (f"{MMA}.kind::tf32 [%r1], %rd1, %rd2, %r2, %p1, 1;", "sm_110a", "9.5", True),
+        (f"{MMA}.kind::f8f6f4 [%r1], %rd1, %rd2, %r2, %p1, 1;", "sm_100a", "9.5", True),
+        (f"{REPLACE} [%rd1], 4, %rd2;", "sm_107a", "9.5", False),
+        (f"{REPLACE} [%rd1], 5, %rd2;", "sm_107a", "9.5", True),
+        (f"{STRAY}, {{%r5, %r6, %r7, %r8}}, {{%r9, %r10}}, {{%r1, %r2}};", "sm_100a", "8.7", False),
+        (f"{STRAY}, {{%r5, %r6, %r7, %r8}}, {{%r9, %r10}}, {{%r1, %r2}};", "sm_89", "8.7", True),
         ("trace.mark 4095;", "sm_107f", "9.5", False),
         ("trace.mark 4096;", "sm_107f", "9.5", True),
         ("trace.mark 1;", "sm_107", "9.5", True),

@@ -58,6 +58,7 @@ cp.async.bulk | global shared::cta bulk_group [L2::cache_hint] cp_mask {relaxed 
             weak} | . . u32
 cp.async.bulk.commit_group |  |
 cp.async.bulk.wait_group | [read] |
+cp.async.bulk.wait_group | sync_restrict::proxy::async | | 9.5
 cp.async.bulk.prefetch | L2 global [L2::cache_hint/L2::evict_last] | . u32
 cp.async.bulk.tensor | @tensor shared::cluster global [@load] mbarrier::complete_tx::bytes
             [@multicast] [@ctas] [@report] [@scope] [L2::cache_hint] {@moved [@resized]} |
@@ -140,6 +141,6 @@ multimem.red | {relaxed/release @scope} [global] min/max u32/s32/u64/s64 [@sum] 
 multimem.red | {relaxed/release @scope} [global] add [v2/v4] [@sum] f32/f16x2/bf16x2 | A v*T
 multimem.red | {relaxed/release @scope} [global] min/max v2/v4 [@sum] f16x2/bf16x2 | A v*T
 multimem.red | {relaxed/release @scope} [global] add/min/max v2/v4/v8 [@sum] f16/bf16 | A v*T
-multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [acc::f32] | A
-multimem.red.async | release gpu/sys [global] add u32/s32/u64 [acc::f32] | A T
+multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [@sum] | A
+multimem.red.async | release gpu/sys [global] add u32/s32/u64 [@sum] | A T
 """

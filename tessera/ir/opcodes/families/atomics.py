@@ -48,19 +48,22 @@ red         | [relaxed/release] [@scope] [global] add/min/max noftz [L2::cache_h
 red         | [relaxed/release] [@scope] [global] add/min/max noftz [L2::cache_hint] v2/v4
             f16x2/bf16x2 | A V
 red         | [relaxed/release] [@scope] [global] add [noftz] [L2::cache_hint] v2/v4 f32 | A V
-red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes and/or/xor b32 | A T
-red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes add u32/s32/u64/s64
+red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes and/or/xor b32 [@sum]
             | A T
-red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes min/max u32/s32 | A T
-red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes inc/dec u32 | A T
-red.async   | release/relaxed gpu/sys [global] add u32/s32/u64/s64 | A T
-red.async   | release/relaxed gpu/sys [global] min/max u32/s32 | A T
-red.async   | release/relaxed gpu/sys [global] inc/dec u32 | A T
-red.async   | release/relaxed gpu/sys [global] and/or/xor b32 | A T
-red.async   | mmio release sys [global] add u32/s32/u64/s64 | A T
-red.async   | mmio release sys [global] min/max u32/s32 | A T
-red.async   | mmio release sys [global] inc/dec u32 | A T
-red.async   | mmio release sys [global] and/or/xor b32 | A T
+red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes add u32/s32/u64/s64
+            [@sum] | A T
+red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes min/max u32/s32 [@sum]
+            | A T
+red.async   | relaxed cluster [shared::cluster] mbarrier::complete_tx::bytes inc/dec u32 [@sum]
+            | A T
+red.async   | release/relaxed gpu/sys [global] add u32/s32/u64/s64 [@sum] | A T
+red.async   | release/relaxed gpu/sys [global] min/max u32/s32 [@sum] | A T
+red.async   | release/relaxed gpu/sys [global] inc/dec u32 [@sum] | A T
+red.async   | release/relaxed gpu/sys [global] and/or/xor b32 [@sum] | A T
+red.async   | mmio release sys [global] add u32/s32/u64/s64 [@sum] | A T
+red.async   | mmio release sys [global] min/max u32/s32 [@sum] | A T
+red.async   | mmio release sys [global] inc/dec u32 [@sum] | A T
+red.async   | mmio release sys [global] and/or/xor b32 [@sum] | A T
 vote        | [sync] all/any/uni pred | !pred pred u32
 vote        | [sync] ballot b32 | !b32 pred u32
 match       | any sync b32/b64 | !b32 T u32

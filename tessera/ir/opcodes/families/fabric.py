@@ -9,7 +9,7 @@ TABLE = """
 fabric.try_get     | [d]~=write/1/n [remote]=read/fabric/n n [mbar]~ policy        | copy
 fabric.try_put     | [remote]=write/fabric/n [a]~=read/1/n n [mbar]~ bytemask~@cp_mask policy | copy
 fabric.try_red     | [remote]=reduce/fabric/n [a]~=read/1/n n [mbar]~ policy       | copy
-fabric.try_pullred | [d]=write/1/n [remote]=read/fabric/n n [mbar] mask policy   | copy       | warp
+fabric.try_pullred | [d]~=write/1/n [remote]=read/fabric/n n [mbar] mask policy  | copy       | warp
 fabric.try_atom    | [remote]=update/fabric/? [d]~=update/1/? [a]~=read/1/? [mbar] policy | copy
 fabric.submit      |                                                             | async_copy | side
 fabric.wait        | i                                                           | async_copy | side
@@ -37,16 +37,16 @@ fabric.try_red | async [multimem] shared::cta mbarrier::complete_tx::16B
             and/or/xor b32/b64 [acc::f32] | . . u32
 fabric.try_pullred | async multimem shared::cta mbarrier::complete_tx::bytes
             mbarrier::report::fabric [relaxed] sys
-            add u32/u64/f32 sync | . . u32 . u32
+            add u32/u64/f32 sync | . . u32 . i
 fabric.try_pullred | async multimem shared::cta mbarrier::complete_tx::bytes
             mbarrier::report::fabric [relaxed] sys
-            add [acc::f32] f16/bf16 sync | . . u32 . u32
+            add [acc::f32] f16/bf16 sync | . . u32 . i
 fabric.try_pullred | async multimem shared::cta mbarrier::complete_tx::bytes
             mbarrier::report::fabric [relaxed] sys
-            min/max u32/u64/s32/s64/f16/bf16 sync | . . u32 . u32
+            min/max u32/u64/s32/s64/f16/bf16 sync | . . u32 . i
 fabric.try_pullred | async multimem shared::cta mbarrier::complete_tx::bytes
             mbarrier::report::fabric [relaxed] sys
-            and/or/xor b32/b64 sync | . . u32 . u32
+            and/or/xor b32/b64 sync | . . u32 . i
 fabric.try_atom | async shared::cta mbarrier::complete_tx::16B mbarrier::report::fabric
             [L2::cache_hint] relaxed sys
             and/or/xor b32/b64 [acc::f32] |

@@ -92,12 +92,14 @@ mma         | sync aligned m16n8k128 row col s32 b1 b1 s32 and/xor popc | 4*s32 
             7.0 sm_80
 mma         | sync aligned m16n8k256 row col s32 b1 b1 s32 and/xor popc | 4*s32 4*b32 2*b32 4*s32 |
             7.0 sm_80
-mma         | sync aligned m16n8k16 row col [kind::f8f6f4] f16 @fp8 @fp8 f16 | 2*b32 2*b32 1*b32
-            2*b32 | 8.7 sm_89
-mma         | sync aligned m16n8k16 row col [kind::f8f6f4] f32 @fp8 @fp8 f32 | 4*f32 2*b32 1*b32
-            4*f32 | 8.7 sm_89
-mma         | sync aligned m16n8k32 row col f16 @fp8 @fp8 f16 | 2*b32 4*b32 2*b32 2*b32 | 8.7 sm_89
-mma         | sync aligned m16n8k32 row col f32 @fp8 @fp8 f32 | 4*f32 4*b32 2*b32 4*f32 | 8.4 sm_89
+mma         | sync aligned m16n8k16 row col [kind::f8f6f4/@scaled] f16 @fp8 @fp8 f16
+            | 2*b32 2*b32 1*b32 2*b32 | 8.7 sm_89
+mma         | sync aligned m16n8k16 row col [kind::f8f6f4/@scaled] f32 @fp8 @fp8 f32
+            | 4*f32 2*b32 1*b32 4*f32 | 8.7 sm_89
+mma         | sync aligned m16n8k32 row col [@scaled] f16 @fp8 @fp8 f16 | 2*b32 4*b32 2*b32 2*b32
+            | 8.7 sm_89
+mma         | sync aligned m16n8k32 row col [@scaled] f32 @fp8 @fp8 f32 | 4*f32 4*b32 2*b32 4*f32
+            | 8.4 sm_89
 mma         | sync aligned m16n8k32 row col kind::f8f6f4 f16 @narrow @narrow f16 | 2*b32 4*b32 2*b32
             2*b32 | 8.7 sm_100a
 mma         | sync aligned m16n8k32 row col kind::f8f6f4 f32 @narrow @narrow f32 | 4*f32 4*b32 2*b32

@@ -231,6 +231,7 @@ fabric.submit fabric.try_get fabric.try_pullred fabric.try_put fabric.try_red fa
 fabric.submit | commit_group | 9.5
 fabric.try_atom | | 9.4 sm_100+
 fabric.wait fence | sync_restrict::read | 9.5
+fabric.try_pullred | | 4:-1,4294967295
 fabric.try_pullred | acc::f32 | 9.3 sm_100f+ sm_120f+ sm_110f+
 fence match wmma.load wmma.store | | 5.1 sm_70+
 fence | release | 8.0 sm_90+
@@ -315,7 +316,7 @@ mbarrier.arrive | shared::cluster | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop | expect_tx 2={b32*1}/{b32*2}/{b32*4} |
 mbarrier.arrive mbarrier.arrive_drop | cta | 8.0
 mbarrier.arrive mbarrier.arrive_drop | #3 -noComplete | 7.8 sm_90+
-mbarrier.arrive | -expect_tx | 2:0..
+mbarrier.arrive mbarrier.arrive_drop | -expect_tx | 2:1..
 mbarrier.check_layout | | 9.3 sm_90+
 mbarrier.init | layout::v1 | 9.3 sm_90+
 mbarrier.init mbarrier.pending_count | layout::v0 | 9.3 sm_90+
@@ -330,6 +331,9 @@ mma | 0=b32/f32 |
 mma | bf16 | 7.0 sm_80+
 mma.sp mma.sp::ordered_metadata | | 5:0..3
 mma mma.sp::ordered_metadata | kind::f8f6f4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+mma | kind::mxf8f6f4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+mma | kind::mxf4 | 8.6 sm_100f+ sm_120f+ sm_110f+
+mma | kind::mxf4nvf4 | 8.7 sm_100f+ sm_120f+ sm_110f+
 mma mma.sp::ordered_metadata | e2m1 | 8.7 sm_120f+
 mma mma.sp::ordered_metadata | e2m3 | 8.7 sm_120f+
 mma mma.sp::ordered_metadata | e3m2 | 8.7 sm_120f+
@@ -499,8 +503,19 @@ tcgen05.mma | kind::mxf4nvf4 | 8.7
 tcgen05.mma | #7 kind::f16 | 8.6 sm_100f+
 tcgen05.mma | #6 4=pred | 8.6 sm_100f+ sm_110a
 tcgen05.mma | #7 kind::tf32 | 8.6 sm_100f+
-tcgen05.mma | kind::f16 | 6:0..15
-tcgen05.mma | kind::tf32 | 6:0..15
+tcgen05.mma | #6 5=#i -kind::i8 | 8.6 sm_100f+
+tcgen05.mma | kind::f8f6f4 5=#i |
+tcgen05.mma | kind::f8f6f4 6=#i |
+tcgen05.mma | kind::f16 | 5:0..15
+tcgen05.mma | kind::tf32 | 5:0..15
+tcgen05.mma tcgen05.mma.sp | kind::f16 | 6:0..15
+tcgen05.mma tcgen05.mma.sp | kind::tf32 | 6:0..15
+tcgen05.mma.sp | #7 6=#i -kind::i8 | 8.6 sm_100f+
+tcgen05.mma.sp | 7=#i | 8.6 sm_100f+
+tcgen05.mma.sp | kind::f8f6f4 6=#i |
+tcgen05.mma.sp | kind::f8f6f4 7=#i |
+tcgen05.mma.sp | kind::f16 | 7:0..15
+tcgen05.mma.sp | kind::tf32 | 7:0..15
 tcgen05.mma.sp | kind::mxf4nvf4 | 8.7 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | kind::mxf4 | 8.6 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | kind::f16 | 6:0..15
@@ -513,6 +528,7 @@ tensormap.replace | box_dim | 1:0..4
 tensormap.replace | fill_mode | 1:0,1
 tensormap.replace | elemtype | 1:0..15
 tensormap.replace | global_dim | 1:0..4
+tensormap.replace | global_stride | 1:0..4
 tensormap.replace | swizzle_mode | 1:0..4
 tensormap.replace | interleave_layout | 1:0..2
 tensormap.replace | element_stride | 1:0..4

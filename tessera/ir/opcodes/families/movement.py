@@ -158,6 +158,7 @@ st.async    | [weak] [shared/shared::cta] b64 | A T/1*T/2*b32/4*b16
 st.async    | [weak] shared/shared::cta b128 | A T | 9.2
 st.async    | [weak] [global/shared/shared::cta] @plain | A T
 st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b128 | A T | 9.2
+st.async    | [weak] [@shared] mbarrier::complete_tx::bytes b8/u8/s8/b16/u16/s16 | A T
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster v2/v4 b32/u32/s32/f32
             | A v*T/T
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster v2 b64/u64/s64/f64
@@ -167,6 +168,7 @@ st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b32 | A T/1*T/2*b16/4*b8
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b64 | A T/1*T/2*b32/4*b16
 st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b128 | A T | 9.2
+st.async    | [shared::cluster] mbarrier::complete_tx::bytes cluster b8/u8/s8/b16/u16/s16 | A T
 st.async    | [release] gpu/sys [global] @plain | A T
 st.async    | mmio release sys [global] @plain | A T
 st.bulk     | [weak] [shared::cta] | . u64/u32 i
