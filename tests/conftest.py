@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from unittest import mock
 
 import pytest
@@ -64,6 +64,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """What a test leaves is collected now or never looked at again: runs of plans, and tests that
+    look at all objects, would take a second for those of the tests before. An engine that is
+    closed has put them all back; the young ones are the test's own."""
+    yield
+    gc.collect(1)
+    gc.freeze()
+
+
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Whether expected output is to be rewritten."""
@@ -81,12 +91,6 @@ def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.delenv("TESSERA_NO_CACHE")
         patch.setenv("TESSERA_CACHE_DIR", str(folder / "kept-analyses"))
         yield
-
-
-@pytest.fixture
-def own_objects_alone() -> None:
-    """For what looks at all objects there are: those of the tests before would take seconds."""
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 
-import networkx
-
+from tessera.ir.connected import connected
 from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.program.program import Launch, LibraryCall, Memcpy, Memset, Role, Work
 from tessera.passes.division.legal_cuts import CutFinder
@@ -56,17 +55,15 @@ class ShareClass:
 
 def find_classes(divided: Sequence[DividedWays], devices: int) -> list[ShareClass]:
     """The classes of all chains, in the order of their first steps."""
-    graph = networkx.Graph()
+    steps: list[StepKey] = []
+    joined = [*_kept_together(divided)]
     for number, own in enumerate(divided):
-        graph.add_nodes_from((number, step) for step, way in enumerate(own.ways) if way.axis)
-        graph.add_edges_from(
-            ((number, first), (number, second))
-            for first, second in joined_steps(own.trace, own.ways)
-        )
-    graph.add_edges_from(_kept_together(divided))
+        steps += ((number, step) for step, way in enumerate(own.ways) if way.axis)
+        pairs = joined_steps(own.trace, own.ways)
+        joined += (((number, first), (number, second)) for first, second in pairs)
     work = [tuple(own.trace.program.work()) for own in divided]
     by_kind: dict[object, list[tuple[StepKey, ...]]] = {}
-    for chain in sorted(map(sorted, networkx.connected_components(graph))):
+    for chain in sorted(map(sorted, connected(steps, joined))):
         kind = tuple((n, _kind(divided[n], step, work[n][step])) for n, step in chain)
         by_kind.setdefault(kind, []).append(tuple(chain))
     return [_share_class(divided, chains, devices) for chains in by_kind.values()]

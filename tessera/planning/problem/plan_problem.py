@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import networkx
+from itertools import pairwise
 
 from tessera.ir.arrays import Ranges
+from tessera.ir.connected import connected
 from tessera.ir.graph.access import AccessKind
 from tessera.ir.graph.graph import Edge, KernelGraph
 from tessera.ir.graph.region import Region
@@ -248,7 +248,7 @@ def groups_of_mix(parts: Sequence[TracePart], *, are_apart: bool = False) -> tup
     traces `are_apart`.
     """
     total = sum(len(part.graph.nodes) for part in parts)
-    together = networkx.empty_graph(total)
+    together: list[tuple[int, int]] = []
     first = 0
     users: dict[tuple[str, ...], list[int]] = {}
     written: set[tuple[str, ...]] = set()
@@ -259,7 +259,7 @@ def groups_of_mix(parts: Sequence[TracePart], *, are_apart: bool = False) -> tup
             is_kept = edge.carried and edge.moves_bytes and edge.source not in apart
             is_kept = is_kept and edge.target not in part.apart
             if is_kept or pinned & {edge.source, edge.target}:
-                together.add_edge(first + int(edge.source), first + int(edge.target))
+                together.append((first + int(edge.source), first + int(edge.target)))
         for node in part.graph.nodes:
             for access in node.accesses:
                 key = _key(part, number, int(access.buffer))
@@ -271,9 +271,9 @@ def groups_of_mix(parts: Sequence[TracePart], *, are_apart: bool = False) -> tup
     if len(parts) > 1 and not are_apart:
         for key in sorted(written & users.keys()):
             if key[0] in _CARRIED and len({_part_of(parts, s) for s in users[key]}) > 1:
-                networkx.add_path(together, users[key])
+                together += pairwise(users[key])
     groups = [0] * total
-    for number, steps in enumerate(networkx.connected_components(together)):
+    for number, steps in enumerate(connected(range(total), together)):
         for step in steps:
             groups[step] = number
     return tuple(groups)

@@ -18,8 +18,6 @@ from tessera.frontend.capture.kernels import (
 )
 from tessera.frontend.ptx.read_ptx import parse_module
 
-pytestmark = pytest.mark.usefixtures("own_objects_alone")
-
 TEXT = """.version 8.0
 .target {arch}
 .address_size 64

@@ -17,9 +17,6 @@ from tessera.ir.program.program import Role
 A = 0x7F0000000000
 
 
-pytestmark = pytest.mark.usefixtures("own_objects_alone")
-
-
 class Tensor:
     """As much of a tensor as is looked at."""
 
