@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 THREADS_PER_CTA = 1024
 STATIC_SHARED_BYTES = 48 << 10
@@ -87,6 +88,7 @@ OLDER = Limits(2048, 32, 96, 48)
 NEWER = Limits(2048, 32, 228, 227)
 
 
+@lru_cache(maxsize=256)
 def architecture(name: str) -> Architecture | None:
     """The architecture with a name; None if the name is not an architecture."""
     match = _NAME.fullmatch(name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tessera.diagnostics import Span
 from tessera.ir.opcodes import (
@@ -28,6 +29,7 @@ from tessera.ir.opcodes import (
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.control_flow import ControlFlow, build_control_flow
 from tessera.ir.ptx.flatten import FlatFunction
+from tessera.ir.same import Same
 from tessera.passes.kernel_facts.call_graph import CallReach, call_reach
 from tessera.passes.kernel_facts.doomed_blocks import doomed_blocks, meeting_blocks
 from tessera.passes.kernel_facts.hidden_addresses import HiddenAddresses, hidden_addresses
@@ -103,7 +105,16 @@ class KernelCode:
 
 
 def prepare_kernel(module: ptx.Module, function: ptx.Function) -> KernelCode:
-    """Inline the calls of a kernel, cut it into blocks, and keep the instructions that matter."""
+    """Inline the calls of a kernel, cut it into blocks, and keep the instructions that matter.
+
+    A plan asks for the code of a kernel many times: of the trace, and of every way to divide it.
+    """
+    return _prepared(Same(module), Same(function))
+
+
+@lru_cache(maxsize=64)
+def _prepared(of_module: Same[ptx.Module], of_function: Same[ptx.Function]) -> KernelCode:
+    module, function = of_module.value, of_function.value
     flat = inline_calls(module, function)
     flow = build_control_flow(flat)
     # Values of 128 bits are not followed.

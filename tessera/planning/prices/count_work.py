@@ -20,6 +20,7 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.program.program import Launch, ModuleVariant, Scalar
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import packed_bytes
+from tessera.ir.same import Same
 from tessera.passes.kernel_facts.operand_names import registers_in
 from tessera.planning.prices.live_registers import CTA_X, CTA_Y, CTA_Z, LANE, WARP
 from tessera.planning.prices.thread_code import ThreadCode, thread_code
@@ -73,7 +74,7 @@ def count_work(
     if function is None or function.body is None:
         return None
     arguments = _arguments(function, launch)
-    counter = _Counter(_code(_Same(function)), launch, arguments, unknown_rounds)
+    counter = _Counter(_code(Same(function)), launch, arguments, unknown_rounds)
     found = counter.count()
     threads = prod(launch.grid) * prod(launch.block)
     most = counter.most
@@ -154,22 +155,9 @@ def static_shared_bytes(module: ptx.Module, function: ptx.Function) -> int:
     return packed_bytes(v for v in (*inner, *outer) if v.space == "shared")
 
 
-@dataclass(frozen=True, slots=True)
-class _Same:
-    """A function that equals only itself: comparing bodies would take longer than reading them."""
-
-    function: ptx.Function
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.function is self.function
-
-    def __hash__(self) -> int:
-        return id(self.function)
-
-
 @lru_cache(maxsize=64)
-def _code(same: _Same) -> ThreadCode:
-    return thread_code(same.function)
+def _code(function: Same[ptx.Function]) -> ThreadCode:
+    return thread_code(function.value)
 
 
 def _arguments(function: ptx.Function, launch: Launch) -> dict[str, Value]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import sqrt
 
 from tessera.ir.architecture import arch_number
@@ -90,18 +91,26 @@ def _is_better(rates: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return all(mine >= its for mine, its in zip(rates, other, strict=True))
 
 
+@lru_cache(maxsize=64)
+def _ranking(rates: tuple[tuple[float, ...], ...]) -> tuple[tuple[list[int], list[int]], ...]:
+    """For the GPU of each row of rates those that are better, and those that are worse."""
+    return tuple(
+        (
+            [n for n, other in enumerate(rates) if _is_better(other, mine)],
+            [n for n, other in enumerate(rates) if _is_better(mine, other)],
+        )
+        for mine in rates
+    )
+
+
 def in_order(times: Sequence[float], gpus: Sequence[Gpu], needs: StepNeeds) -> list[float]:
     """Times of a step on whole GPUs: none is longer than that of a GPU that is worse, or below the
     floor."""
-    rate = order_of(needs, gpus)
-    rates = [rate(gpu) for gpu in gpus]
     floors = [floor_ns(needs, gpu, gpu.sms) for gpu in gpus]
+    known = [n for n, gpu in enumerate(gpus) if gpu.key in CALIBRATED_ON]
     ordered = []
-    for mine in rates:
-        better = [n for n, other in enumerate(rates) if _is_better(other, mine)]
-        worse = [n for n, other in enumerate(rates) if _is_better(mine, other)]
+    for better, worse in _ranking(tuple(map(order_of(needs, gpus), gpus))):
         ns = sqrt(max(times[n] for n in better) * min(times[n] for n in worse))
-        known = [n for n, gpu in enumerate(gpus) if gpu.key in CALIBRATED_ON]
         ns = max([ns, *(times[n] for n in known if n in better)])
         ns = min([ns, *(times[n] for n in known if n in worse)])
         ordered.append(max([ns, *(floors[n] for n in better)]))
