@@ -9,6 +9,8 @@ many GPUs serve a request together, and how (tensor parallel, layers). `theirs` 
 `aiconfigurator` (0.12) in the environment, and asks it for the aggregated mode with vLLM; `ours`
 needs the extra `tables`. Both go on where they ended, and `--seconds` ends them before the next.
 
+A way that can be in no better fleet is not followed, and has a rate of 0.
+
 `compare` says where the choices are the same. Where they are not, both choices are priced by us: a
 difference below the error of looked-up times (5%) is none; otherwise the reason is in the row.
 """
@@ -164,7 +166,9 @@ def compare(row: dict[str, dict[str, object]]) -> dict[str, object]:
     if second is None:
         return made | {"reason": f"`{label}` is no way that we look at"}
     if not second:
-        return made | {"reason": "by our times it does not keep the limits for 99 of 100 requests"}
+        return made | {
+            "reason": "by our times it does not keep the limits, or can be in no better fleet"
+        }
     gain = (first or 0.0) / second - 1
     if gain < NOISE:
         return made | {"reason": f"within the error: ours is {gain:.1%} better by our times"}
