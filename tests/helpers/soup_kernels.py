@@ -69,6 +69,49 @@ LINES = {
     for part in (DATA / "soup.txt").read_text("utf-8").split("\n[")[1:]
 }
 MATRICES = LINES.pop("fragments")
+_REGISTERS = {"u8": "%h0", "u16": "%h0", "u32": "%r0", "f32": "%f0", "u64": "%rd0", "f64": "%fd0"}
+_VARIABLES = {"": "g", ".global": "g", ".shared": "s", ".local": "l", ".const": "c"}
+ACCESSES = [
+    line
+    for space, variable in _VARIABLES.items()
+    for type, register in _REGISTERS.items()
+    for at in (variable, f"{variable}+#", "%rd0", "%rd0+#", "#")
+    for many, held in (("", register), (".v2", f"{{{register}, {register}}}"))
+    for line in (
+        f"ld{space}{many}.{type} {held}, [{at}];",
+        *[f"st{space}{many}.{type} [{at}], {held};"] * (space != ".const"),
+    )
+]
+ACCESSES += [
+    f"{line}{space}.{do}.{type} {result}[{at}], {register};"
+    for space in ("", ".global", ".shared")
+    for type, register in (("u32", "%r0"), ("u64", "%rd0"))
+    for at in (_VARIABLES[space], "%rd0", "%rd0+#")
+    for do in ("add", "max")
+    for line, result in (("atom", f"{register}, "), ("red", ""))
+]
+_TYPES = {"16": "%h0", "32": "%r0", "64": "%rd0"}
+INTEGERS = [
+    f"{name}.{sign}{bits} {register}, {register}, {other};"
+    for name in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem")
+    for sign in "us"
+    for bits, register in _TYPES.items()
+    for other in (register, "#", "~")
+]
+INTEGERS += [
+    f"{name}.b{bits} {register}, {register}, {other};"
+    for name in ("and", "or", "xor", "shl")
+    for bits, register in _TYPES.items()
+    for other in ("%r0" if name == "shl" else register, "#", *["~"] * (name != "shl"))
+]
+INTEGERS += [
+    f"cvt.{sign}{to}.{other}{given} {_TYPES[to]}, {_TYPES[given]};"
+    for sign in "us"
+    for other in "us"
+    for to in _TYPES
+    for given in _TYPES
+]
+WIDE = (-1, -4, 3, 31, 63, 127, 255, 32767, 2**31 - 1, 2**31)
 
 
 @functools.cache
@@ -94,7 +137,10 @@ class _Soup:
         self.draw = random.Random(f"soup {seed}")
         self.ways = ("past", "past", "end", *["loop", "count"] * loops)
         few = self.draw.choice((0.15, 0.4, 1))
-        lines = [self.some(given, few) for given in (*LINES.values(), examples(), SPECIAL)]
+        lines = [
+            self.some(given, few)
+            for given in (*LINES.values(), examples(), SPECIAL, ACCESSES, INTEGERS)
+        ]
         self.lines = self.some(lines, self.draw.choice((0.4, 0.7, 1)))
         self.matrices = self.some(MATRICES, self.draw.choice((0.4, 1)))
         self.pools = {name: self.draw.choice((2, count)) for name, count in POOLS.items()}
@@ -174,6 +220,7 @@ class _Soup:
         base = draw.choice(("%rd0", "%rd0", "%rd0", "g"))
         line = line if line[0] == "@" else line.replace("@", f"{base}+{number}")
         self.labels += 1
+        line = line.replace("~", str(draw.choice(WIDE)))
         line = re.sub(r"\bproto\b", f"proto{self.labels}", line.replace("#", str(number)))
         return _REGISTER.sub(lambda m: f"%{m[1]}{draw.randrange(self.pools[m[1]])}", line)
 
