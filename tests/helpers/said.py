@@ -28,6 +28,8 @@ from tessera.passes.kernel_facts.summarise_program import summarise_module
 from tessera.passes.kernel_facts.unneeded_parameters import unneeded_parameters
 from tests.helpers.generated_works import KINDS
 from tests.helpers.loop_programs import LoopProgram
+from tests.helpers.said_of_plans import said_of_plan
+from tests.helpers.said_of_runs import said_of_run
 from tests.helpers.said_of_values import said_of_values
 from tests.helpers.soup_kernels import soup_kernel, soup_trace
 from tests.property.test_soundness_generated import program_of
@@ -97,6 +99,8 @@ def _of_work(kind: str) -> Callable[[int], Iterator[str]]:
 SAID: dict[str, Callable[[int], Iterator[str]]] = {
     "code": _soup,
     "values": said_of_values,
+    "runs": said_of_run,
+    "plans": said_of_plan,
     "soup": _of_trace(soup_trace),
     "loop": lambda seed: said_of_program(program_of(LoopProgram(seed).kernel())),
     **{kind: _of_work(kind) for kind in KINDS if kind not in ("kernel", "shared")},

@@ -125,22 +125,21 @@ def examples() -> tuple[str, ...]:
     )
 
 
-def soup_kernel(seed: int, *, loops: bool = True) -> str:
-    """The text of a module; with loops, some never end."""
-    return _Soup(seed, loops).module()
+def soup_kernel(seed: int, *, loops: bool = True, runs: bool = False) -> str:
+    """The text of a module; with loops, some never end. `runs`: the CPU backend has all of it."""
+    return _Soup(seed, loops, runs).module()
 
 
 class _Soup:
     """A module of a few kinds of lines, and a few lines of each: then one odd line is alone."""
 
-    def __init__(self, seed: int, loops: bool) -> None:
+    def __init__(self, seed: int, loops: bool, runs: bool) -> None:
         self.draw = random.Random(f"soup {seed}")
         self.ways = ("past", "past", "end", *["loop", "count"] * loops)
         few = self.draw.choice((0.15, 0.4, 1))
-        lines = [
-            self.some(given, few)
-            for given in (*LINES.values(), examples(), SPECIAL, ACCESSES, INTEGERS)
-        ]
+        kinds = [given for name, given in LINES.items() if not runs or name != "calls"]
+        kinds += [ACCESSES, INTEGERS, *([] if runs else [examples(), SPECIAL])]
+        lines = [self.some(given, few) for given in kinds]
         self.lines = self.some(lines, self.draw.choice((0.4, 0.7, 1)))
         self.matrices = self.some(MATRICES, self.draw.choice((0.4, 1)))
         self.pools = {name: self.draw.choice((2, count)) for name, count in POOLS.items()}
