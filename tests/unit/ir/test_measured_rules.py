@@ -21,7 +21,8 @@ PULL = (
     "fabric.try_pullred.async.multimem.shared::cta.mbarrier::complete_tx::bytes"
     ".mbarrier::report::fabric.relaxed.sys.add.u32.sync"
 )
-MMA = "tcgen05.mma.cta_group::1"
+MMA, QUAD = "tcgen05.mma.cta_group::1", "{%r5, %r6, %r7, %r8}"
+DROP = "mbarrier.arrive_drop.relaxed.cluster.multicast::cluster::32b.b64"
 REPLACE = "tensormap.replace.tile.global_stride.global.b1024.b64"
 STRAY = "mma.sync.aligned.m16n8k32.row.col.kind::mxf4.f16.e5m2.e4m3.f16 {%r1, %r2}"
 RECORDED = Path(__file__).parents[2] / "data" / "opcodes" / "verdicts.txt"
@@ -146,6 +147,8 @@ def test_verdicts_are_those_of_ptxas() -> None:
         ("st.async.mbarrier::complete_tx::bytes.u8 [%rd1], 8, [%rd2];", "sm_90", "8.1", True),
         ("mbarrier.arrive_drop.shared::cta.b64 %rd1, [%r1], 1;", "sm_90", "8.0", False),
         ("mbarrier.arrive_drop.shared::cta.b64 %rd1, [%r1], 0;", "sm_90", "8.0", True),
+        (f"{DROP} %rd1, [%rd2], 0;", "sm_107a", "9.5", False),
+        (f"{DROP} %rd1, [%rd2], 0, 3;", "sm_107a", "9.5", True),
         ("multimem.red.async.release.sys.add.u32.acc::f16 [%rd1], %r1;", "sm_100", "9.3", False),
         (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], 0xFFFFFFFF;", "sm_107a", "9.4", False),
         (f"{PULL} %r1, [%r2, %rd2], %r3, [%r4], -1;", "sm_107a", "9.4", False),
@@ -154,6 +157,8 @@ def test_verdicts_are_those_of_ptxas() -> None:
         (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, 15;", "sm_100a", "8.6", False),
         (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, %p1, 16;", "sm_100a", "8.6", True),
         (f"{MMA}.kind::tf32 [%r1], %rd1, %rd2, %r2, %p1, 1;", "sm_110a", "9.5", True),
+        (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, {QUAD}, 77, 1;", "sm_100a", "8.6", False),
+        (f"{MMA}.kind::f16 [%r1], %rd1, %rd2, %r2, {QUAD}, %p1, 77;", "sm_100a", "8.6", True),
         (f"{MMA}.kind::f8f6f4 [%r1], %rd1, %rd2, %r2, %p1, 1;", "sm_100a", "9.5", True),
         (f"{REPLACE} [%rd1], 4, %rd2;", "sm_107a", "9.5", False),
         (f"{REPLACE} [%rd1], 5, %rd2;", "sm_107a", "9.5", True),

@@ -1,4 +1,4 @@
-"""What ptxas refuses beyond the forms: measured with ptxas 13.4.92, 13.0.88, 12.8.93.
+"""What ptxas refuses beyond the forms: measured with ptxas 13.5.37, 13.4.92, 13.0.88, 12.8.93.
 
 Learnt by `python -m benchmarks.reading.verdicts learn`, piece by piece, and then changed by hand,
 as `docs/developer/errands/cuda-release.md` says; `opcodes.rules` has the notation.
@@ -316,7 +316,9 @@ mbarrier.arrive | shared::cluster | 8.0 sm_90+
 mbarrier.arrive mbarrier.arrive_drop | expect_tx 2={b32*1}/{b32*2}/{b32*4} |
 mbarrier.arrive mbarrier.arrive_drop | cta | 8.0
 mbarrier.arrive mbarrier.arrive_drop | #3 -noComplete | 7.8 sm_90+
-mbarrier.arrive mbarrier.arrive_drop | -expect_tx | 2:1..
+mbarrier.arrive mbarrier.arrive_drop | -expect_tx -multicast::cluster -multicast::cluster::16b
+    -multicast::cluster::32b | 2:1..
+mbarrier.arrive mbarrier.arrive_drop | -expect_tx #4 | 2:1..
 mbarrier.check_layout | | 9.3 sm_90+
 mbarrier.init | layout::v1 | 9.3 sm_90+
 mbarrier.init mbarrier.pending_count | layout::v0 | 9.3 sm_90+
@@ -503,23 +505,20 @@ tcgen05.mma | kind::mxf4nvf4 | 8.7
 tcgen05.mma | #7 kind::f16 | 8.6 sm_100f+
 tcgen05.mma | #6 4=pred | 8.6 sm_100f+ sm_110a
 tcgen05.mma | #7 kind::tf32 | 8.6 sm_100f+
-tcgen05.mma | #6 5=#i -kind::i8 | 8.6 sm_100f+
-tcgen05.mma | kind::f8f6f4 5=#i |
-tcgen05.mma | kind::f8f6f4 6=#i |
-tcgen05.mma | kind::f16 | 5:0..15
-tcgen05.mma | kind::tf32 | 5:0..15
-tcgen05.mma tcgen05.mma.sp | kind::f16 | 6:0..15
-tcgen05.mma tcgen05.mma.sp | kind::tf32 | 6:0..15
-tcgen05.mma.sp | #7 6=#i -kind::i8 | 8.6 sm_100f+
-tcgen05.mma.sp | 7=#i | 8.6 sm_100f+
-tcgen05.mma.sp | kind::f8f6f4 6=#i |
-tcgen05.mma.sp | kind::f8f6f4 7=#i |
-tcgen05.mma.sp | kind::f16 | 7:0..15
-tcgen05.mma.sp | kind::tf32 | 7:0..15
+tcgen05.mma | 4=pred 5=#i -kind::i8 | 8.6 sm_100f+
+tcgen05.mma | kind::f8f6f4 4=pred 5=#i |
+tcgen05.mma tcgen05.mma.sp | kind::f8f6f4 5=pred 6=#i |
+tcgen05.mma | kind::f16 4=pred | 5:0..15
+tcgen05.mma | kind::tf32 4=pred | 5:0..15
+tcgen05.mma tcgen05.mma.sp | kind::f16 5=pred | 6:0..15
+tcgen05.mma tcgen05.mma.sp | kind::tf32 5=pred | 6:0..15
+tcgen05.mma.sp | 5=pred 6=#i -kind::i8 | 8.6 sm_100f+
+tcgen05.mma.sp | 6=pred 7=#i | 8.6 sm_100f+
+tcgen05.mma.sp | kind::f8f6f4 6=pred 7=#i |
+tcgen05.mma.sp | kind::f16 6=pred | 7:0..15
+tcgen05.mma.sp | kind::tf32 6=pred | 7:0..15
 tcgen05.mma.sp | kind::mxf4nvf4 | 8.7 sm_100a sm_103a sm_107a sm_110a
 tcgen05.mma.sp | kind::mxf4 | 8.6 sm_100a sm_103a sm_107a sm_110a
-tcgen05.mma.sp | kind::f16 | 6:0..15
-tcgen05.mma.sp | kind::tf32 | 6:0..15
 tcgen05.shift | | 8.6 sm_100a sm_103a sm_107a sm_110a
 tensormap.cp_fenceproxy | | 2:128
 tensormap.replace | | 8.3 sm_100f+ sm_120f+ sm_110f+ sm_90a
