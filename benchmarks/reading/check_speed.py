@@ -5,14 +5,14 @@
 `ptxas -arch compute_XX` reads and checks a module and generates no code. Both read the same files
 of the corpus, in turns, on one core; what counts is processor time. The time of an empty module
 (the header of the same file) is measured in the same turns and taken off on both sides: for ptxas
-that is its start, for Tessera what a call costs. Files below 5 KB take eight times as many turns, as
-the start of ptxas varies by more than they take. Every body is checked. `first` is the first time
-that this process sees a file, when it knows the statements of the files before; `again` the median
-of the later times. What a process loads once, for the first file that needs it (Lark, the table of
-its parser, expressions), is in neither: `once_s` has it, as the start of ptxas has its own tables.
-Totals by size and by producer, and the growth of time and memory up to 20 MB. Right after another
-process, a call waits for memory as long as it computes; so the files below 5 KB are also read one
-after another (`in passes`), all by Tessera, then all by ptxas, in turns.
+that is its start, for Tessera what a call costs. Files below 5 KB take eight times as many turns,
+as the start of ptxas varies by more than they take. Every body is checked. `first` is the first
+time that this process sees a file, when it knows the statements of the files before; `again` the
+median of the later times. What a process loads once, for the first file that needs it (Lark, the
+table of its parser, expressions), is in neither: `once_s` has it, as the start of ptxas has its own
+tables. Totals by size and by producer, and the growth of time and memory up to 20 MB. Right after
+another process, a call waits for memory as long as it computes; so the files below 5 KB are also
+read one after another (`in passes`), all by Tessera, then all by ptxas, in turns.
 
 It also applies the recorded single faults (`tests/fuzz/faults`), which a full run of ptxas refuses,
 and counts how many `-arch compute_XX` refuses: those that it accepts need code generation.
