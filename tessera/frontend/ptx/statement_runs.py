@@ -267,6 +267,7 @@ def _guard(text: str) -> ptx.Guard:
     return ptx.Guard(_name_in(text), "!" in text)
 
 
+@functools.lru_cache(maxsize=4096)
 def _opcode(text: str) -> ptx.Opcode:
     name, *modifiers = text.split(".")
     return ptx.Opcode(name, tuple(modifiers))

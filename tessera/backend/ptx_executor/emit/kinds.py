@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import is_type, type_width
@@ -42,6 +43,7 @@ _DTYPES = {("p", 0): "b1", ("u", 16): "c16"} | {
 }
 
 
+@cache
 def kind_of(type_name: str) -> ValueKind:
     """How values of a PTX type are held."""
     if type_name == "pred":
