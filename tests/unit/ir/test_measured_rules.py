@@ -150,6 +150,8 @@ def test_verdicts_are_those_of_ptxas() -> None:
         (f"{DROP} %rd1, [%rd2], 0;", "sm_107a", "9.5", False),
         (f"{DROP} %rd1, [%rd2], 0, 3;", "sm_107a", "9.5", True),
         ("multimem.red.async.release.sys.add.u32.acc::f16 [%rd1], %r1;", "sm_100", "9.3", False),
+        ("multimem.st.async.release.gpu.b64.acc::f16 [%rd1], %rd2;", "sm_100", "9.3", False),
+        ("multimem.st.async.release.gpu.b64 [%rd1], {%r1, %r2};", "sm_100", "9.3", True),
         (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], 0xFFFFFFFF;", "sm_107a", "9.4", False),
         (f"{PULL} %r1, [%r2, %rd2], %r3, [%r4], -1;", "sm_107a", "9.4", False),
         (f"{PULL} [%rd1], [%r2, %rd2], 16, [%r4], 5;", "sm_107a", "9.4", True),

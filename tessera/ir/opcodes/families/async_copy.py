@@ -141,6 +141,6 @@ multimem.red | {relaxed/release @scope} [global] min/max u32/s32/u64/s64 [@sum] 
 multimem.red | {relaxed/release @scope} [global] add [v2/v4] [@sum] f32/f16x2/bf16x2 | A v*T
 multimem.red | {relaxed/release @scope} [global] min/max v2/v4 [@sum] f16x2/bf16x2 | A v*T
 multimem.red | {relaxed/release @scope} [global] add/min/max v2/v4/v8 [@sum] f16/bf16 | A v*T
-multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [@sum] | A
+multimem.st.async | release gpu/sys [global] b32/b64/u32/u64/s32/s64/f32/f64 [@sum] | A T~
 multimem.red.async | release gpu/sys [global] add u32/s32/u64 [@sum] | A T
 """
