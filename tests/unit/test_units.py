@@ -6,6 +6,7 @@ What is compared, added, taken as the least or greatest, assigned, or passed by 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def meetings(tree: ast.AST) -> Iterator[tuple[int, ast.expr, ast.expr]]:
 
 
 def mixed(text: str) -> list[tuple[int, str, str]]:
+    if len({of_name(word) for word in set(re.findall(r"\w+", text))} - {None}) < 2:
+        return []  # most files have names of one unit, or none
     met = ((line, unit(left), unit(right)) for line, left, right in meetings(ast.parse(text)))
     return [(line, left, right) for line, left, right in met if left and right and left != right]
 
