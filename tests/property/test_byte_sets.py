@@ -213,3 +213,16 @@ def test_any_region_is_read_alike(seed):
         every = set().union(*(bytes_of(region, size) for region in several[:2]))
         assert regions.regions_bytes(several[:2], size).tolist() == in_form(every)
         bytes_of(several[2], size)
+
+
+@pytest.mark.parametrize("distance", [3, 100])
+def test_too_many_intervals_are_refused(distance, monkeypatch):
+    """Of repetitions that lie between each other, and of those that come one after the other."""
+    given = np.array([[0, 1], [10, 11]])
+    count = 9 if distance == 100 else 30
+    spelled = len(in_form({n * distance + at for n in range(count) for at in (0, 10)}))
+    monkeypatch.setattr(intervals, "MOST_INTERVALS", spelled)
+    assert len(intervals.repeated(given, [(distance, count)])) == spelled
+    monkeypatch.setattr(intervals, "MOST_INTERVALS", spelled - 1)
+    with pytest.raises(intervals.TooManyIntervals):
+        intervals.repeated(given, [(distance, count)])

@@ -17,6 +17,7 @@ from tessera.passes.footprint.shared_image import SharedImage
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.digits import Digit, Split
 from tessera.passes.lane_values.facts import comparison_facts
+from tessera.passes.lane_values.lane_ops import lane_function
 from tessera.passes.lane_values.lanes import MASK, U64, Lanes, sloped
 from tessera.passes.lane_values.named_values import named
 from tessera.passes.lane_values.sloped_ops import _less
@@ -161,3 +162,29 @@ def test_lanes_that_are_read_are_in_the_block(threads: int) -> None:
             assert (read // 32 == np.arange(threads) // 32).all()
             known += 1
     assert known > 20
+
+
+def test_bits_of_a_multiple_beside_those_of_a_small_number() -> None:
+    """Where both may have a bit, the two are no sum; 2**20 is as far as multiples are looked at."""
+    sums = 0
+    for name, power, near in product(("or", "xor", "add"), (0, 1, 3, 8, 19, 20, 21), (-1, 0, 1)):
+        factor, most = 1 << power, (1 << power) + near
+        assumed, values = Assumptions(), list[Lanes]()
+        symbols = [assumed.fresh(number(0), number(last)) for last in (3, most)]
+        for symbol, last, step in zip(symbols, (3, most), (factor, 1), strict=True):
+            values.append(lanes.between(0, last * step, 32, 0))
+            values[-1].form = SymbolForm(np.zeros((1, 1), dtype=U64), ((symbol, step),))
+        opcode = ptx.Opcode(name, ("u32" if name == "add" else "b32",))
+        function = lane_function(opcode)
+        assert function is not None
+        made = function(values)
+        for first, second in product(range(4), {0, 1, max(most - 1, 0), most} & {*range(most + 1)}):
+            high, low = first * factor, second
+            exact = {"or": high | low, "xor": high ^ low, "add": high + low}[name]
+            assert made.low().item() <= exact <= made.low().item() + int(lanes.spans(made).item())
+            if made.form is not None:
+                sums += 1
+                of = dict(zip(symbols, (first, second), strict=True))
+                plain = sum(of[symbol] * step for symbol, step in made.form.terms)
+                assert made.form.at.item() + plain == exact
+    assert sums > 100

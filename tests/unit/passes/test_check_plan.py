@@ -17,7 +17,7 @@ from tessera.ir.plan.plan import Replica
 from tessera.ir.program.program import BufferId, Program, Role
 from tessera.passes.checker import check_plan, limits
 from tessera.passes.checker.check_plan import check_replica
-from tessera.passes.checker.findings import Findings
+from tessera.passes.checker.findings import MOST, Findings
 from tessera.passes.checker.layouts import check_layouts
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import Effect, build
@@ -986,3 +986,13 @@ def test_a_weight_of_which_a_part_is_missing() -> None:
         places = tuple(part if place is weight else place for place in replica.places)
         found = judge([CHAIN], replace(replica, places=places), "ab")
         assert ("TSR4009" in codes(found)) == ((first, end) != (0, 64))
+
+
+def test_findings_past_the_limit_are_counted() -> None:
+    findings = Findings()
+    for number in range(MOST + 3):
+        findings.add("TSR4001", f"fault {number}", f"note {number}")
+    found = findings.result()
+    assert [str(one.headline) for one in found] == [f"fault {number}" for number in range(MOST)]
+    assert [len(one.notes) for one in found] == [1] * (MOST - 1) + [2]
+    assert findings.count == MOST + 3

@@ -13,7 +13,7 @@ from tessera.ir.program.print_trace import print_program
 from tessera.passes.byte_sets import intervals
 from tessera.passes.byte_sets.regions import region_bytes
 from tests.helpers.command import tessc
-from tests.helpers.traces import dependences, trace
+from tests.helpers.traces import HEADER, dependences, trace
 
 KERNEL = """
 .visible .entry twice(.param .u64 out, .param .u64 t, .param .u32 n)
@@ -257,6 +257,16 @@ def test_another_load_of_the_same_bytes_stays() -> None:
     assert reads(f"{BACK} bar.sync 0; {ALIAS}", launch()) == ["y"]
     assert reads(f"{BACK} bar.sync 0; {ALIAS}", launch("t", "t")) == ["t"]
     assert reads(f"{LOAD} {BACK}", launch()) == ["t"]
+
+
+@pytest.mark.parametrize("bodies", [(BACK, LOAD), (LOAD, BACK), (BACK, BACK)])
+def test_code_for_two_gpus_keeps_its_reads(bodies: tuple[str, str]) -> None:
+    first, second = (KERNEL.replace("BODY", body) for body in bodies)
+    for_other = HEADER.replace("sm_80", "sm_90")
+    kernels = f"{first}//! module m arch=sm_90\n{for_other}{second}"
+    program = trace(BUFFERS, kernels, launch())
+    graph = dependences(program).graph
+    assert [a.buffer for a in graph.nodes[-1].accesses if a.kind.reads] == [0]
 
 
 def test_weights_inputs_and_states_stay_read() -> None:

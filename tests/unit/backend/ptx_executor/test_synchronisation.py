@@ -366,3 +366,27 @@ def test_without_a_cooperative_launch_there_is_no_such_memory():
     with pytest.raises(TesseraError) as caught:
         run(GRID_BARRIER + STORE, grid=2, count=128)
     assert caught.value.diagnostics[0].code == "TSR5012"
+
+
+@pytest.mark.parametrize("space", ["", ".shared::cluster"])
+def test_the_rank_of_an_address(space: str) -> None:
+    """Of the own CTA, and of the other of the cluster, as a window or as a generic address."""
+    mapped = "mapa.shared::cluster.u32 %r8, %r22, %r7; getctarank.shared::cluster.u32 %r9, %r8;"
+    own = "getctarank.shared::cluster.u32 %r10, %r22;"
+    if not space:
+        mapped = "cvta.shared.u64 %rd5, %rd6; mapa.u64 %rd7, %rd5, %r7; getctarank.u64 %r9, %rd7;"
+        own = "getctarank.u64 %r10, %rd5;"
+    out, _ = run(
+        f"""
+        .shared .align 4 .b32 s[4];
+        mov.u32 %r22, s; cvt.u64.u32 %rd6, %r22;
+        mov.u32 %r6, %cluster_ctarank; xor.b32 %r7, %r6, 1;
+        {mapped} {own}
+        mad.lo.u32 %r11, %r9, 10, %r10;
+        st.global.u32 [%rd2], %r11;
+        """,
+        grid=4,
+        block=1,
+        cluster=(2, 1, 1),
+    )
+    assert out.tolist() == [10, 1, 10, 1]
