@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import gc
 import hashlib
 import importlib
 import random
@@ -209,9 +210,22 @@ def _put(path: Path, code: CodeType, function: str) -> bool:
     target = getattr(target, "fget", None) or getattr(target, "__func__", target)
     while hasattr(target, "__wrapped__"):
         target = target.__wrapped__
-    if isinstance(target, FunctionType):
-        target.__code__ = code
-    return isinstance(target, FunctionType)
+    if not isinstance(target, FunctionType):
+        return False
+    made = zip(_inner(target.__code__), _inner(code), strict=False)
+    target.__code__ = code
+    gc.unfreeze()  # functions that this one has made before, when its module was loaded
+    for before, after in made:
+        for one in gc.get_referrers(before):
+            if isinstance(one, FunctionType) and before.co_freevars == after.co_freevars:
+                one.__code__ = after
+    return True
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    """The functions in a function, without those that note changes."""
+    found = [one for one in code.co_consts if isinstance(one, CodeType)]
+    return [one for one in found if one.co_name.isidentifier()]
 
 
 def sources() -> list[Path]:

@@ -15,7 +15,7 @@ from tests.helpers.golden import record
 from tests.helpers.said import SAID, said
 
 FILE = Path(__file__).parents[1] / "data" / "said.json"
-SEEDS = {"code": 120, "soup": 60, "values": 160, "runs": 120, "plans": 40}
+SEEDS = {"code": 180, "soup": 60, "values": 160, "runs": 100, "plans": 20}
 PARTS = [(kind, first) for kind in SAID for first in range(0, SEEDS.get(kind, 20), 20)]
 
 

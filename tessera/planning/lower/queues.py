@@ -217,7 +217,7 @@ class _QueueBuilder:
             low -= 1
         while high < len(spans) and spans[high][0] < end:
             high += 1
-        taken = [span for span in spans[low:high] if span[0] < end and offset < span[1]]
+        taken = [span for span in spans[low:high] if offset < span[1]]
         for start, stop, other in sorted(taken, key=lambda span: self.present[span[2]]):
             del self.present[other]
             self.absent[other] = self.slots[other]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.passes.kernel_facts.describe_kernel import describe_kernel
 from tessera.passes.kernel_facts.kernel_code import prepare_kernel
@@ -75,3 +77,24 @@ def test_a_tensor_copy_shows_its_map_and_coordinates() -> None:
         "[param_1{32*ctaid.x + param_2, 8*ctaid.y + param_3}] if tid.x == 0",
         "[param_0{32*ctaid.x, 8*ctaid.y}] if %r15? != 0 and tid.x == 0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "total"),
+    [
+        ("st.global.f32 [%rd5], %f;", "writes out[0 : 4*n)"),
+        ("red.global.add.f32 [%rd5], %f;", "writes out[0 : 4*n)"),
+        ("st.global.f32 [%rd2], %f;", None),  # every thread the same word
+        ("st.global.f32 [%rd5+4], %f;", None),  # not from the first word on
+        ("st.global.b64 [%rd5], %rd3;", None),  # words that overlap
+        ("cp.async.bulk.global.shared::cta.bulk_group [%rd5], [area], %r4;", None),
+        ("setp.lt.u32 %p, %r3, 7; @%p st.global.f32 [%rd5], %f;", None),  # another guard
+    ],
+)
+def test_a_total_is_of_one_word_per_thread(line: str, total: str | None) -> None:
+    kernel = COPY.replace("st.global.f32 [%rd5], %f;", line)
+    kernel = kernel.replace(".reg .f32 %f;", ".reg .f32 %f; .shared .align 16 .b8 area[64];")
+    module = parse_module(HEADER.replace("80", "90") + kernel)
+    lines = describe_kernel(prepare_kernel(module, next(module.kernels())))
+    found = [line.partition(",")[0] for line in lines if line.startswith("writes")]
+    assert found == ([] if total is None else [total])

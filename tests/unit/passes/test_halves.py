@@ -217,3 +217,12 @@ def test_the_number_of_blocks_does_not_matter() -> None:
     (step,) = analysed(of(body + CUTS["cvt"] + MOVES["idx"] + JOINS["or"] + STORE, grid=65536))
     assert step.pins == ()
     checked(of(body + CUTS["cvt"] + MOVES["idx"] + JOINS["or"] + STORE, grid=3), fills=(0, 2))
+
+
+def test_a_pointer_of_any_thread_may_be_that_of_the_last() -> None:
+    """Also where only the first thread, whose own is the lowest, stores through it."""
+    body = INDEXED + CUTS["mov"] + MOVES["by data"] + JOINS["mov"]
+    guarded = " setp.eq.u32 %c0, %t, 0; @%c0 st.global.u32 [%d2], %t;"
+    for grid in (1, 3):
+        (step,) = checked(of(body + guarded, grid=grid), fills=(0, 5, 31))
+        assert step.pins == ()
