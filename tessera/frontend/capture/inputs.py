@@ -151,6 +151,7 @@ def modules_of(
     origin = getattr(origin, "__self__", origin)
     if isinstance(origin, Module):
         return [origin]
+    gc.unfreeze()  # modules that a program has frozen are not among all objects
     every = [m for m in gc.get_objects() if issubclass(type(m), Module)]
     inner = {id(child) for module in every for child in module.children()}
     tops = [module for module in every if id(module) not in inner]

@@ -93,6 +93,7 @@ def _triton_kernels() -> Iterator[tuple[int, object]]:
         from triton.compiler.compiler import CompiledKernel
     except ImportError:
         return
+    gc.unfreeze()  # kernels that a program has frozen are not among all objects
     for thing in gc.get_objects():
         if type(thing) is CompiledKernel:
             function = getattr(thing, "function", None)

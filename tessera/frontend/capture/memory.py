@@ -191,6 +191,7 @@ def live_tensors() -> dict[int, torch.Tensor]:
     """
     import torch
 
+    gc.unfreeze()  # tensors that a program has frozen are not among all objects
     gc.collect()
     blocks = _Blocks()
     live: dict[int, torch.Tensor] = {}
@@ -205,10 +206,9 @@ def live_tensors() -> dict[int, torch.Tensor]:
                 address, size = (storage.data_ptr(), storage.nbytes()) if storage else (0, 0)
             except Exception:  # a tensor that is not there, or not any more
                 continue
-            if address and blocks.are_there(address, size):
-                known = live.get(address)
-                if known is None or size > known.untyped_storage().nbytes():
-                    live[address] = thing
+            there = address and blocks.are_there(address, size)
+            if there and (address not in live or size > live[address].untyped_storage().nbytes()):
+                live[address] = thing
     return live
 
 

@@ -112,6 +112,7 @@ def read_variables(function: int, text: str) -> tuple[tuple[str, bytes], ...]:
 
 
 def _living(kind: str) -> list[Any]:
+    gc.unfreeze()  # what a program has frozen is not among all objects
     return [thing for thing in gc.get_objects() if type(thing).__name__ == kind]
 
 

@@ -306,6 +306,7 @@ def is_fake(tensor: torch.Tensor) -> bool:
 
 def _live(recording: Recording) -> Iterator[torch.Tensor]:
     """Live tensors that the call uses, such as caches that the model keeps."""
+    gc.unfreeze()  # tensors that a program has frozen are not among all objects
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.Tensor) and not hasattr(thing, "__tensor_flatten__"):
             with suppress(Exception):  # a tensor that is not there, or not any more

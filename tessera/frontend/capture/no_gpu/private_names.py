@@ -98,11 +98,11 @@ def _forget() -> None:
     """Clear what is remembered of a GPU that was there before."""
     for place in _REMEMBERING:
         for value in list(vars(find(place)).values()):
-            function = getattr(value, "__func__", value)
-            if callable(clear := getattr(function, "cache_clear", None)):
+            if callable(clear := getattr(getattr(value, "__func__", value), "cache_clear", None)):
                 clear()
     # Kernels that Triton compiled at their launch, for a GPU that is not here. At their end they
     # would ask a driver to unload code that was never loaded.
+    gc.unfreeze()
     for thing in gc.get_objects():
         if type(thing).__name__ == "CompiledKernel" and thing.module is _NOT_LOADED:
             thing.module = None
