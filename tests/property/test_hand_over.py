@@ -199,6 +199,22 @@ def test_a_part_of_a_row_travels_whatever_rows_of_other_states_are() -> None:
     assert made.size == 4 + 5
 
 
+def test_a_state_with_addresses_is_not_handed_over() -> None:
+    case, codes, made = Case(0), [], None
+    case.moved, case.axis = (MovedSequence(RowPlace(1), RowPlace(2)),), 0
+    for table in ("", "pointers j @{16:x}\n"):
+        buffers = (
+            "buffer x bytes=64 role=output\nbuffer j bytes=64 role=state dtype=u8 shape=4x16\n"
+        )
+        program = trace(buffers + table, "", "memcpy x j+16 bytes=8")
+        case.programs, case.graphs = (program,), (graph_of(program),)
+        case.replicas = [replica(random.Random(1), device, (0,), case.programs) for device in "ab"]
+        made = made or case.make()
+        codes.append(case.check(made))
+    assert codes[0] == []
+    assert "TSR4011" in codes[1]
+
+
 def test_mutants_are_refused() -> None:
     refused, kinds = 0, set[str]()
     for seed in range(3 * SEEDS):

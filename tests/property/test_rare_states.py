@@ -100,6 +100,11 @@ MORE:
     shr.s32 %r6, %r6, 1;
     and.b32 %r20, %r6, 63;
 """,
+    "a high half that is not only moved": """
+    add.s32 %r6, %r3, 7;
+    mul.hi.u32 %r5, %r6, 0x40000000;
+    popc.b32 %r20, %r5;
+""",
     "lanes below": "mov.u32 %r6, %lanemask_lt;\n popc.b32 %r20, %r6;\n",
     # An argument that does not start at a multiple of 16 bytes.
     "the alignment of an argument": """

@@ -109,6 +109,15 @@ def test_results_hold_for_all_values_of_digits(seed: int) -> None:
         check(text, values, digits)
 
 
+@pytest.mark.parametrize("kind", ["u16", "s16", "u32", "s32"])
+def test_high_halves_hold_for_all_numbers_of_intervals(kind: str) -> None:
+    bits, digit = type_bits(kind), Digit(0, 1, 3)
+    interval = Lanes(lanes.scalar(8).low(), np.array([[5]], dtype=U64), 0)
+    value = sloped(interval, {digit: np.array([[16]], dtype=U64)}, bits)
+    for factor in (1 << (bits - 2), (1 << (bits - 1)) - 1, (1 << bits) - 3):
+        check(f"mul.hi.{kind}", [value, lanes.scalar(factor, bits)], [digit])
+
+
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 2**32))
 def test_high_halves_that_are_moved_hold_for_all_values_of_digits(seed: int) -> None:

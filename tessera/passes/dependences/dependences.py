@@ -175,7 +175,7 @@ class _Tracker:
     ) -> None:
         def note(kind: EdgeKind, source: Touch, ranges: Ranges, moves: bool) -> None:
             # In the second walk only edges from the first walk are new.
-            if source[0] == number or (number >= self.count) != (source[0] < self.count <= number):
+            if (number >= self.count) != (source[0] < self.count <= number):
                 return
             key = (kind, source[0], int(total.buffer))
             known = pending.setdefault(key, _Pending(source, place))

@@ -203,5 +203,4 @@ def _with_write(old: TouchHistory, touch: Touch, kept: int) -> TouchHistory:
     readers: Readers | None = None
     for reader in reversed(list(itertools.islice(old.all_readers(), kept))):
         readers = Readers(reader, readers)
-    writers = old.writers[-(kept - 1) :] if kept > 1 else ()
-    return TouchHistory((*writers, touch), readers)
+    return TouchHistory((*old.writers, touch)[-max(kept, 1) :], readers)

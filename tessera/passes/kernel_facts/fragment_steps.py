@@ -443,7 +443,6 @@ def _from_warp(instruction: ptx.Instruction, source: FragmentValue) -> FragmentV
         return FragmentValue(Holds.VARYING, source.recipe)
     if name in ("redux", "vote") or source.holds is Holds.UNIFORM:
         return FragmentValue(Holds.UNIFORM, source.recipe)
-    lane = instruction.operands[2] if len(instruction.operands) > 2 else None
-    if name == "shfl" and "idx" in modifiers and isinstance(lane, ptx.Integer):
+    if name == "shfl" and "idx" in modifiers and isinstance(instruction.operands[2], ptx.Integer):
         return FragmentValue(Holds.UNIFORM, source.recipe)
     return FragmentValue(Holds.VARYING, source.recipe)

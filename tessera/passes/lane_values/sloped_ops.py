@@ -203,7 +203,7 @@ def sloped_moved_product(
     has_sign = (most * factor) >> (2 * bits - 1)
     if int(low.min()) >= 0 and factor > 0 and not has_sign and amount < bits:
         near = _below(Fraction(factor, 1 << (bits + amount)), most)
-        if near is not None and max(most * near.numerator, near.denominator) < _MOST_DIVISOR:
+        if max(most * near.numerator, near.denominator) < _MOST_DIVISOR:
             start = numbers.start * near.numerator
             slopes = {digit: slope * near.numerator for digit, slope in numbers.slopes.items()}
             return from_form(floor_quotient(start, slopes, near.denominator, digits), bits)
@@ -269,27 +269,26 @@ def _simpler(
         return None
     most = int(high.max()) // abs(factor)
     fraction = _below(Fraction(factor, divisor), most)
-    if fraction is None or fraction.denominator >= divisor:
+    if fraction.denominator >= divisor:
         return None
     by = fraction.numerator
     moved = {d: s // factor * by for d, s in slopes.items()}
     return start // factor * by, moved, fraction.denominator
 
 
-def _below(exact: Fraction, most: int) -> Fraction | None:
+def _below(exact: Fraction, most: int) -> Fraction:
     """A fraction n / d of small numbers, not above the given one, so that the multiples of both
     by any number from 0 to `most`, rounded down, are equal: those of n / d are whole, or at least
     1 / d below the next whole number."""
     before, last = (0, 1), (1, 0)
     top, bottom = exact.numerator, exact.denominator
-    while bottom:
+    while True:  # the last one is exact
         whole, rest = divmod(top, bottom)
         before, last = last, (whole * last[0] + before[0], whole * last[1] + before[1])
         top, bottom = bottom, rest
         near = Fraction(*last)
         if near <= exact and most * (exact - near) * near.denominator < 1:
             return near
-    return None
 
 
 # --- bits ----------------------------------------------------------------------------------

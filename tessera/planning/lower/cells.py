@@ -123,7 +123,7 @@ def _groups(
             yield group
             group = []
         group.append(buffer)
-        reach = max(reach, end) if len(group) > 1 else end
+        reach = max(reach, end)
     if group:
         yield group
     yield from ([b] for b in watched if places[b].kind is not AreaKind.SLOT)

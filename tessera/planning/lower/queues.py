@@ -268,11 +268,7 @@ class _QueueBuilder:
 
     def _awaits(self, own: int, clock: _Clock, wanted: _Clock) -> list[tuple[int, int]]:
         """The operations of other queues to wait for."""
-        return [
-            (other, index)
-            for other, index in enumerate(wanted)
-            if other != own and index > clock[other]
-        ]
+        return [(other, index) for other, index in enumerate(wanted) if index > clock[other]]
 
     def _conflicts(self, touches: list[_Touch]) -> _Clock:
         """The last operations that must precede the touches."""

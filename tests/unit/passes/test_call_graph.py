@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import random
 
-from tessera.passes.kernel_facts.call_graph import closed_names, components, gather
+import pytest
+
+from tessera.frontend.ptx.read_ptx import parse_module
+from tessera.ir.ptx.flatten import flatten
+from tessera.passes.kernel_facts.call_graph import call_reach, closed_names, components, gather
 
 
 def reached(calls: dict[str, list[str]], name: str) -> set[str]:
@@ -62,3 +66,69 @@ def test_a_chain_shares_one_set() -> None:
     assert found["f19999"] == {"a"}
     assert len({id(one) for one in found.values()}) == 1
     assert closed_names(calls) == frozenset()
+
+
+CALLS = """.version 8.6
+.target sm_90a
+.address_size 64
+.func plain(.param .b64 a);
+.func loads(.param .b64 a);
+.func passes(.param .b64 a);
+TABLE
+.func plain(.param .b64 a)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [a];
+    st.global.u64 [%rd1], %rd1;
+    ret;
+}
+.func loads(.param .b64 a)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [a];
+    ld.global.u64 %rd2, [%rd1];
+    st.global.u64 [%rd2], %rd1;
+    ret;
+}
+.func passes(.param .b64 a)
+{
+    .reg .b64 %rd<4>;
+    .param .b64 b;
+    ld.param.u64 %rd1, [a];
+    st.param.b64 [b], %rd1;
+    mov.u64 %rd2, plain;
+    CALL
+    call passes, (b);
+    ret;
+}
+.visible .entry k(.param .u64 y)
+{
+    .reg .b64 %rd<4>;
+    .param .b64 b;
+    ld.param.u64 %rd1, [y];
+    st.param.b64 [b], %rd1;
+    call passes, (b);
+    ret;
+}
+"""
+THROUGH = "prototype: .callprototype _ (.param .b64 _); call %rd2, (b), prototype;"
+
+
+@pytest.mark.parametrize(
+    ("table", "call", "is_bounded"),
+    [
+        ("", "", True),
+        ("", "call plain, (b);", True),
+        ("", "call loads, (b);", False),
+        ("", THROUGH, True),
+        ("", f"mov.u64 %rd2, loads; {THROUGH}", False),
+        (".global .u64 t = plain;", f"mov.u64 %rd2, loads; {THROUGH}", False),
+        (".global .u64 t = loads;", THROUGH, False),
+    ],
+)
+def test_calls_that_reach_code_that_loads_addresses(
+    table: str, call: str, is_bounded: bool
+) -> None:
+    module = parse_module(CALLS.replace("TABLE", table).replace("CALL", call), "t.ptx")
+    kernel = next(f for f in module.functions() if f.name == "k")
+    assert ("passes" in call_reach(module, flatten(kernel)).bounded) is is_bounded

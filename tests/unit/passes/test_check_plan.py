@@ -666,6 +666,25 @@ def test_a_variable_that_is_written_needs_one_slot() -> None:
     assert codes(found) == ["TSR4013"]
 
 
+def test_reading_a_variable_leaves_room_for_many_slots_and_lanes_but_not_none() -> None:
+    trace = build(
+        [("m.v", 64, Role.VARIABLE), ("y", 64, Role.OUTPUT)],
+        [[("m.v", "read", ALL), ("y", "must", ALL)]],
+    )
+    text = """
+transfer 0 y a host 0:64
+place m.v a 0
+place y a 0
+home m.v a 0:64
+a compute: run 0; record 0
+a out: await 0; send 0
+"""
+    for slots, lanes in ((1, 1), (1 << 20, 1), (1, 1 << 20), (0, 1), (1, 0), (1, (1 << 20) + 1)):
+        found = judge([trace], lowered([trace[0]], text, slots=slots, lanes=lanes), "a")
+        wanted = [] if min(slots, lanes) and lanes <= 1 << 20 else ["TSR4013"]
+        assert codes(found) == wanted, (slots, lanes)
+
+
 def test_every_trace_has_variables_of_its_own() -> None:
     """Modules are loaded per trace, so variables of one name take memory twice."""
     trace = build([("m.v", 64, Role.VARIABLE)], [[("m.v", "read", ALL)]])

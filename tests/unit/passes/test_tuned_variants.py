@@ -144,6 +144,22 @@ def test_what_all_variants_write_is_certain() -> None:
     assert touched(made, step, "x", AccessKind.READ) == [(0, 4)]
 
 
+def test_what_some_variant_may_write_may_be_written() -> None:
+    """The code for 48 SMs may store the words behind as well, as data say; both read the same."""
+    read = KERNEL.replace("    st.global", "    ld.global.u32 %r5, [%rd1];\n    st.global")
+    whole = read.format(variable="", more="")
+    also = "setp.gt.u32 %p, %r5, 9;\n    @%p st.global.u32 [%rd1+2048], %r2;\n    ret;\n}"
+    tuned = whole.replace("ret;\n}", also)
+    made = parse_trace(
+        "//! tessera.trace 2\n//! buffer y bytes=4096 role=state dtype=u32 shape=1024\n"
+        f"//! module m\n{whole}//! module m arch=sm_90a:48sm\n{tuned}"
+        "//! launch m.fill grid=2,1,1 block=256,1,1 args=[y, u32:512]\n"
+    )
+    (step,) = AnalysisManager(made).get(AccessRegions).steps
+    assert touched(made, step, "y", AccessKind.WRITE) == [(0, 4096)]
+    assert touched(made, step, "y", AccessKind.WRITE, must=True) == [(0, 2048)]
+
+
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")

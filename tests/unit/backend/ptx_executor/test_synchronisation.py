@@ -316,6 +316,23 @@ def test_cluster_barrier_and_remote_shared_memory():
     assert (out.reshape(6, 32) == ranks[:, None] * 100 + np.arange(32)).all()
 
 
+def test_single_bytes_of_remote_shared_memory():
+    """Also those at odd addresses."""
+    mapped = "xor.b32 %r7, %r5, 1; add.u32 %r8, %r21, %r1; mapa.shared::cluster.u32 %r8, %r8, %r7;"
+    met = "barrier.cluster.arrive; barrier.cluster.wait;"
+    body = f"""
+        mov.u32 %r5, %cluster_ctarank;
+        {mapped}
+        mad.lo.u32 %r6, %r5, 100, %r1;
+        st.shared::cluster.u8 [%r8], %r6;
+        {met}
+        ld.shared::cluster.u8 %r10, [%r8];
+        {met}
+    """
+    out, _ = run(SHARED + body + STORE, grid=2, block=32, cluster=(2, 1, 1))
+    assert (out.reshape(2, 32) == np.arange(2)[:, None] * 100 + np.arange(32)).all()
+
+
 GRID_BARRIER = """
     mov.u32 %r30, %envreg1;
     mov.u32 %r31, %envreg2;
