@@ -210,7 +210,7 @@ def _put(path: Path, code: CodeType, function: str) -> bool:
     target = getattr(target, "fget", None) or getattr(target, "__func__", target)
     while hasattr(target, "__wrapped__"):
         target = target.__wrapped__
-    if not isinstance(target, FunctionType):
+    if not isinstance(target, FunctionType) or target.__code__.co_freevars != code.co_freevars:
         return False
     made = zip(_inner(target.__code__), _inner(code), strict=False)
     target.__code__ = code

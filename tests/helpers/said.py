@@ -7,6 +7,7 @@ as far as those go; this also has what only widens, and the facts that seldom de
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterator
 
@@ -113,6 +114,11 @@ def said(kind: str, seed: int) -> str:
         return "\n".join(SAID[kind](seed))
     except TesseraError as error:
         return str(error)
+
+
+def digest(kind: str, seed: int) -> str:
+    """A digest of what is said of one case."""
+    return hashlib.sha256(said(kind, seed).encode()).hexdigest()[:6]
 
 
 if __name__ == "__main__":
