@@ -146,6 +146,13 @@ PREDICTION = (
     Run("prediction.profiled_steps predict --work out/gpu/profiled"),
     Run("prediction.profiled_steps measure --work out/gpu/profiled -o out/gpu/p.json", BOTH),
     Run("prediction.profiled_steps compare --work out/gpu/profiled"),
+    Run("prediction.profiled_runs measure --work out/gpu/runs -o out/gpu/promised.json", BOTH),
+    Run("prediction.profiled_runs run --work out/gpu/runs -o out/gpu/ran.json", BOTH),
+    Run(
+        "prediction.profiled_runs compare --work out/gpu/runs"
+        " --from out/gpu/promised.json out/gpu/ran.json -o out/gpu/profiled_runs.json",
+        GPU,
+    ),
     Run("prediction.derived_steps", TORCH),
 )
 RUNNING = (
