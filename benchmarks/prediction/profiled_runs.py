@@ -23,7 +23,7 @@ import json
 import lzma
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from tessera.backend.cuda.api import Driver
 
 RESULT = RESULTS / "profiled_runs.json"
-AIMS = ("latency", "throughput")
+AIMS, PROMISED = ("latency", "throughput"), ".promised.json"
 COMPUTE = Queue.COMPUTE
 SHORT_S, SETTLE_S, LONG_S, PAUSE_S = 1.0, 2.0, 3.0, 0.5
 # The first requests of a load find an idle GPU.
@@ -144,18 +144,18 @@ def profiled(work: Path, name: str) -> Row:
     path.write_text(profiling.profile_text(made))
     for aim in AIMS:
         row[aim] = promised(trace, plan_of(work, name, aim), aim, "--profile", str(path))
+    write(row, file_of(work, name, PROMISED))
     return row
 
 
 def compile_early(program: Program) -> None:
     """Have the driver compile all modules, so that it finds them in its cache later."""
     driver = open_driver(None)
-    driver.use(driver.retain(0))
+    driver.use(driver.retain(0))  # until the process ends
     for module in program.modules:
         for variant in module.variants:
             with suppress(Exception):  # the backend says what is wrong
                 driver.unload(driver.load(variant.text.encode("utf-8", "surrogateescape")))
-    driver.release(0)
 
 
 def promised(trace: Path, plan: Path, aim: str, *more: str) -> Row:
@@ -173,7 +173,7 @@ def promised(trace: Path, plan: Path, aim: str, *more: str) -> Row:
 def ran(work: Path, name: str) -> Row:
     """A run of the plan for throughput."""
     plan = plan_of(work, name, "throughput")
-    said = json.loads(file_of(work, name, ".promised.json").read_text())["throughput"]
+    said = json.loads(file_of(work, name, PROMISED).read_text())["throughput"]
     program = load(trace_of(work, name))
     wanted = round(1.5e9 * 2 * LONG_S / said["busy_ns"])
     has_states = any(buffer.role is Role.STATE for buffer in program.buffers)
@@ -293,14 +293,6 @@ def names_of(options: Any) -> tuple[str, ...]:
     return names
 
 
-def keep_promises(work: Path, rows: Mapping[str, Row]) -> Row:
-    """Nothing to add to a file of rows; `run` reads what was promised."""
-    for name, row in rows.items():
-        if "failed" not in row:
-            write(row, file_of(work, name, ".promised.json"))
-    return {}
-
-
 def main() -> None:
     parser = parser_of(__doc__, seconds=300.0, jobs=len(STEPS))
     parser.add_argument("stage", choices=("measure", "run", "compare"))
@@ -316,7 +308,6 @@ def main() -> None:
         options,
         partial(case, one, options.stage, options.work),
         more=(options.stage,),
-        sums=partial(keep_promises, options.work),
     )
 
 
