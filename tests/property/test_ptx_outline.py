@@ -269,7 +269,7 @@ def test_an_outline_is_small_and_stands_for_all() -> None:
     assert kernel.unread is not None
     outline = kernel.unread.outline
     assert outline is not None
-    assert len(outline.statements) == 2
+    assert len(outline.statements()) == 2
     assert not verify_module(parse_source(Source("t.ptx", module.source.text)))  # type: ignore[union-attr]
     assert kernel.unread is not None, "nobody asked for the body"
     assert len(kernel.body or ()) == 3 + 3_000 + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tessera.frontend.ptx.outline import outline_body
 from tessera.frontend.ptx.statement_runs import RunSplitter, statement_expression
@@ -36,8 +36,7 @@ _NOT_PLAIN = re.compile(r'[{"/#]')
 _NAME = re.compile(rf"(?<=[{BLANKS},\[({{{{!|@+-])(?!{TOKEN})({NAME})")
 
 
-@dataclass(frozen=True, slots=True)
-class TextBody:
+class TextBody(NamedTuple):
     """The statements between two offsets of a text, all of them ordinary."""
 
     text: str

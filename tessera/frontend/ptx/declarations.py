@@ -60,13 +60,22 @@ MODULE_VARIABLE = (
 _NAMED = re.compile(r"(?<![\w.])[A-Za-z_$%]", re.ASCII)
 _SIZE = re.compile(rf"\[{BLANK}({INTEGER})?{BLANK}\]")
 
-_POINTER = rf"\.ptr(?:{BLANK}\.(?:global|const|local|shared))?(?:{BLANK}{_ALIGN})?(?![A-Za-z0-9_:])"
 _OPEN_SIZES = rf"(?:\[{BLANK}(?:{INTEGER}{BLANK})?\])*+"
-_PARAMETER = (
-    rf"(?={SPACE})\.(?:param|reg){_QUALIFIERS}{BLANK}(?:{_POINTER}{BLANK})?"
-    rf"(?:{NAME}|{SINK}){_OPEN_SIZES}"
-)
-PARAMETER_LIST = rf"\({BLANK}{listed(_PARAMETER, ')')}\)"
+
+
+def _parameter_expression(capture: str) -> str:
+    align = rf"\.align[ \t]++({capture}{INTEGER})"
+    space = rf"(?:{BLANK}\.({capture}global|const|local|shared))?"
+    pointer = rf"({capture}\.ptr{space}(?:{BLANK}{align})?(?![A-Za-z0-9_:]){BLANK})?"
+    return (
+        rf"(?={SPACE})\.({capture}param|reg){BLANK}(?:{align}{BLANK})?"
+        rf"(?:\.v({capture}[248])(?![A-Za-z0-9_:]){BLANK})?"
+        rf"\.({capture}{'|'.join(sorted(TYPES))})(?![A-Za-z0-9_:]){BLANK}{pointer}"
+        rf"({capture}{NAME}|{SINK})({capture}{_OPEN_SIZES})"
+    )
+
+
+PARAMETER_LIST = rf"\({BLANK}{listed(_parameter_expression('?:'), ')')}\)"
 
 # What may stand behind the parameters of a prototype, and of a function, besides pragmas.
 FLAGS = rf"\.(?:noreturn|abi_preserve(?:_control)?(?![\w$:]){BLANK}{INTEGER})(?![\w$:])"
@@ -84,11 +93,8 @@ _PARTS = re.compile(
     rf"(?:\.v([248]){BLANK})?\.([a-z0-9]++){BLANK}"
 )
 _DECLARATOR = re.compile(rf"({NAME})(?:{BLANK}<{BLANK}({INTEGER}){BLANK}>)?((?:\[[^]]*+\])*+)")
-_ENTRY = re.compile(
-    rf"\.(param|reg){BLANK}(?:\.align[ \t]++({INTEGER}){BLANK})?(?:\.v([248]){BLANK})?"
-    rf"\.([a-z0-9]++){BLANK}(\.ptr(?:{BLANK}\.(?!align)([a-z]++))?"
-    rf"(?:{BLANK}\.align[ \t]++({INTEGER}))?{BLANK})?({NAME}|{SINK})({_OPEN_SIZES})"
-)
+_ENTRY = re.compile(rf"[(,]{BLANK}{_parameter_expression('')}{BLANK}(?=[,)])")
+_EMPTY = re.compile(rf"\({BLANK}\)")
 
 
 def declare(text: str, at: int) -> list[ptx.Variable]:
@@ -167,8 +173,18 @@ def read_directives(text: str) -> tuple[ptx.Directive, ...]:
 
 
 def declare_parameters(text: str, base: int) -> tuple[ptx.Variable, ...]:
-    """The parameters of a list that starts at an offset."""
+    """The parameters of a list that was matched and starts at an offset."""
     return tuple([_parameter(match, base) for match in _ENTRY.finditer(text)])
+
+
+def read_parameters(text: str | None, base: int) -> tuple[ptx.Variable, ...] | None:
+    """The parameters of what stands in parentheses at an offset; None if that is unusual."""
+    if text is None or _EMPTY.fullmatch(text):
+        return ()
+    entries = list(iter(_ENTRY.scanner(text).match, None))  # type: ignore[attr-defined]
+    if not entries or entries[-1].end() < len(text) - 1:
+        return None
+    return tuple([_parameter(match, base) for match in entries])
 
 
 def _parameter(match: re.Match[str], base: int) -> ptx.Variable:
@@ -177,7 +193,7 @@ def _parameter(match: re.Match[str], base: int) -> ptx.Variable:
         space=space,
         type=kind,
         name=name,
-        at=base + match.start(),
+        at=base + match.start(1) - 1,
         align=_natural(align) if align else None,
         vector=int(vector) if vector else None,
         dimensions=_dimensions(sizes) if sizes else (),

@@ -1,4 +1,4 @@
-"""Outlines of bodies: every distinct statement once, in canonical text, with its count.
+"""Outlines of bodies: their statements as canonical text, which is equal for many of them.
 
 In: the text of a body. Out: a `BodyOutline` (`ir.ptx.unread`), or None if something is unusual. A
 register that the body declares becomes the token of its type, an integer `0`, comments and `.loc`
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import compress, repeat
 from operator import not_
@@ -33,7 +33,7 @@ from tessera.frontend.ptx.terminals import (
     STRING,
     TERMINALS,
 )
-from tessera.ir.ptx.unread import BodyOutline
+from tessera.ir.ptx.unread import NO_STATEMENT, BodyOutline
 from tessera.ir.verify_ptx.names import LABEL, TOKEN, kind_token
 
 MAX_OUTLINED = 20
@@ -45,7 +45,7 @@ MAX_RARE = 100
 MAX_LATE = 100
 """The most declarations behind instructions: each is looked for in the text."""
 
-_MARK = "\0"
+_MARK = NO_STATEMENT
 _LABEL_MARK = "\1"
 """Statements that nothing has to check, the second of them a label; no PTX has these characters."""
 _NO_INSTRUCTION = (_MARK, _LABEL_MARK, ".")
@@ -204,8 +204,6 @@ def _outline(
         return None
     if late and registers.repeat([*declarations, *late]):
         return None
-    statements = Counter(canonical)
-    statements.pop(_MARK, None)
     inside: defaultdict[str, int] = defaultdict(int)
     for block, count in blocks.items():
         inside[values.forget_in_block(block)] += count
@@ -220,7 +218,7 @@ def _outline(
         tuple([declared.declaration for declared in late]),
         tuple(others.labels),
         frozenset(others.targets),
-        statements,
+        tuple(canonical),
         frozenset(others.rare),
         tuple(known),
     )
@@ -273,6 +271,8 @@ class _Others:
 
     def without_labels(self, piece: str) -> str:
         """The piece without the labels in front and without blanks; the labels join the list."""
+        if ":" not in piece:
+            return piece.strip(BLANKS)
         end = 0
         while label := _LABEL.match(piece, end):
             self.labels.append(label[1])
@@ -284,7 +284,8 @@ class _Others:
         labels = self.labels
         if labels and (len(set(labels)) < len(labels) or any(map(_IS_TOKEN, labels))):
             return True
-        self.targets -= {_LABEL_TOKEN, *labels}
+        if self.targets:
+            self.targets -= {_LABEL_TOKEN, *labels}
         return any(map(_IS_TOKEN, self.targets))
 
 

@@ -31,13 +31,17 @@ _DECLARATION = re.compile(rf"{BLANK}({DECLARATION}){BLANK};")
 
 
 class Declared(NamedTuple):
-    """What a statement declares: names, the tokens of registers, the sizes of ranges."""
+    """What a statement declares: names, the tokens of registers, the sizes of ranges.
+
+    The names of ranges are among the tokens, but for those of `many` registers.
+    """
 
     declaration: Declaration
     names: tuple[str, ...]
     single: dict[str, str]
     numbered: dict[str, str]
     ranges: dict[str, tuple[int, str]]
+    many: dict[str, tuple[int, str]]
 
 
 def forget() -> None:
@@ -80,6 +84,7 @@ def _read(piece: str) -> Declared | None:
         {v.name: _token(v) for v in variables if v.space == "reg" and v.count is None},
         numbered,
         ranges,
+        {name: (count, token) for name, (count, token) in ranges.items() if count > FEW},
     )
 
 
@@ -97,12 +102,12 @@ class Registers(dict[str, str]):
         self.are_unclear = repeat(declarations)
         for declared in declarations:
             self.update(declared.numbered)
-            for name, (count, token) in declared.ranges.items():
-                # A name with a number could mean two things.
-                self.are_unclear |= name[-1] in _DIGITS
-                self.ranges[name] = count, token
-                if count > FEW and count * 16 < length:
+            self.ranges.update(declared.ranges)
+            for name, (count, token) in declared.many.items():
+                if count * 16 < length:
                     self.update(zip(_numbered(name, count), itertools.repeat(token)))
+        # A name with a number could mean two things.
+        self.are_unclear |= any(name[-1] in _DIGITS for name in self.ranges)
         for declared in declarations:
             self.update(declared.single)
 

@@ -20,11 +20,10 @@ from tessera.frontend.ptx.constants import Numbers, integer_constant, strings_in
 from tessera.frontend.ptx.declarations import (
     DIRECTIVES,
     MODULE_VARIABLE,
-    PARAMETER_LIST,
     PRAGMA,
-    declare_parameters,
     module_variable,
     read_directives,
+    read_parameters,
 )
 from tessera.frontend.ptx.statement_runs import RunSplitter
 from tessera.frontend.ptx.terminals import (
@@ -56,7 +55,6 @@ _SECTION = re.compile(TERMINALS["SECTION"])
 _NAME = re.compile(NAME)
 _ALIAS = re.compile(rf"{TERMINALS['ALIAS']}{BLANK}({NAME}){BLANK},{BLANK}({NAME}){BLANK};")
 _PRAGMA = re.compile(rf"({PRAGMA}){BLANK};")
-_PARAMETERS = re.compile(rf"{PARAMETER_LIST}|\({BLANK}\)")
 _IN_PARENTHESES = r"(\([^()]*+\))"
 _FUNCTION = re.compile(
     rf"(?:({LINKAGE}){BLANK})?"
@@ -165,8 +163,10 @@ class _Scanner:
 
     def function(self, head: re.Match[str], at: int) -> int | None:
         """Take a function, if its body is ordinary, and return its end."""
-        linkage, entry, returns, name, parameters, directives, after = head.groups()
-        if not all(map(_PARAMETERS.fullmatch, filter(None, (returns, parameters)))):
+        linkage, entry, results, name, listed, directives, after = head.groups()
+        returns = read_parameters(results, head.start(3))
+        parameters = read_parameters(listed, head.start(5))
+        if returns is None or parameters is None:
             return None
         if "/" in directives:
             if '"' in directives:
@@ -182,9 +182,9 @@ class _Scanner:
             is_entry=entry is not None,
             name=name,
             linkage=linkage[1:] if linkage else None,
-            returns=declare_parameters(returns, head.start(3)) if returns else (),
-            parameters=declare_parameters(parameters, head.start(5)) if parameters else (),
-            has_parameter_list=parameters is not None,
+            returns=returns,
+            parameters=parameters,
+            has_parameter_list=listed is not None,
             directives=read_directives(directives) if directives else (),
             at=at,
         )

@@ -137,7 +137,7 @@ def _aims(text: str, at: int) -> ptx.CallPrototype | ptx.TargetList:
         return ptx.TargetList(name, kind, tuple(targets), at)
     start = middle = text.index(kind) + len(kind)
     if text[start:].lstrip(BLANKS)[0] == "(":
-        middle = text.index(")", start)
+        middle = text.index(")", start) + 1
     returns = declare_parameters(text[start:middle], at + start)
     parameters = declare_parameters(text[middle:], at + middle)
     return ptx.CallPrototype(
@@ -167,12 +167,25 @@ class _BuiltOnDemand(dict[str, Any]):
 class RunSplitter:
     """Takes runs apart into statements, sharing equal opcodes and operands between them."""
 
-    def __init__(self) -> None:
-        self._opcodes = _BuiltOnDemand(_opcode)
-        self._guards = _BuiltOnDemand(_guard)
-        self._locations = _BuiltOnDemand(_location)
-        self._operands = _BuiltOnDemand(self._operand)
-        self._lists = _BuiltOnDemand(self._operand_list)
+    @functools.cached_property
+    def _opcodes(self) -> dict[str, ptx.Opcode]:
+        return _BuiltOnDemand(_opcode)
+
+    @functools.cached_property
+    def _guards(self) -> dict[str, ptx.Guard]:
+        return _BuiltOnDemand(_guard)
+
+    @functools.cached_property
+    def _locations(self) -> dict[str, Callable[[int], ptx.Location]]:
+        return _BuiltOnDemand(_location)
+
+    @functools.cached_property
+    def _operands(self) -> dict[str, Any]:
+        return _BuiltOnDemand(self._operand)
+
+    @functools.cached_property
+    def _lists(self) -> dict[str, tuple[ptx.Operand, ...]]:
+        return _BuiltOnDemand(self._operand_list)
 
     def split(self, text: str, base: int) -> list[ptx.Statement]:
         """The statements of a text that starts at offset `base` of its source, blocks included."""
@@ -224,8 +237,7 @@ class RunSplitter:
 
     def opcode(self, text: str) -> ptx.Opcode:
         """The shared record of an opcode with its modifiers."""
-        record: ptx.Opcode = self._opcodes[text]
-        return record
+        return self._opcodes[text]
 
     def _operand_list(self, text: str) -> tuple[ptx.Operand, ...]:
         return tuple(map(self._operands.__getitem__, _operand_expression().findall(text)))

@@ -11,9 +11,10 @@ for all instructions that differ only in registers of one type and in numbers.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 # Statements of `syntax`, which stands above this file.
 Statements = tuple[Any, ...]
@@ -29,24 +30,34 @@ class Declaration:
     variables: Statements
 
 
-@dataclass(frozen=True, slots=True)
-class BodyOutline:
+NO_STATEMENT = "\0"
+"""What stands in an outline for text that nothing has to check."""
+
+
+class BodyOutline(NamedTuple):
     """What there is to verify of a well-formed body or block.
 
     The first declarations stand in front of everything else, the `late` ones behind instructions or
     blocks. A statement is an instruction in which tokens (`ir.verify_ptx.names.kind_token`) stand
-    for registers of the body; each text is there once, with the number of its instructions, and so
-    is each block. Both are in order of their firsts. The statements that are `rare` have operands
-    that only the grammar reads; `targets` are functions that calls through registers may go to.
+    for registers of the body. The `pieces` are all statements in order, with `NO_STATEMENT` between
+    them. Each block is there once, with its number, in order of their firsts. The statements that
+    are `rare` have operands that only the grammar reads; `targets` are functions that calls through
+    registers may go to.
     """
 
     declarations: tuple[Declaration, ...]
     late: tuple[Declaration, ...]
     labels: tuple[str, ...]
     targets: frozenset[str]
-    statements: Mapping[str, int]
+    pieces: tuple[str, ...]
     rare: frozenset[str]
     blocks: tuple[tuple[BodyOutline, int], ...]
+
+    def statements(self) -> Mapping[str, int]:
+        """Each text of a statement with the number of its instructions, in order of the firsts."""
+        counts = Counter(self.pieces)
+        counts.pop(NO_STATEMENT, None)
+        return counts
 
 
 class UnreadBody(Protocol):

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from tessera.ir.opcodes.targets import Version
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.unread import BodyOutline, Declaration, UnreadBody
+from tessera.ir.ptx.unread import NO_STATEMENT, BodyOutline, Declaration, UnreadBody
 from tessera.ir.verify_ptx.declarations import call_faults, variable_fault
 from tessera.ir.verify_ptx.instruction import Ground, form_fault, instruction_fault
 from tessera.ir.verify_ptx.known_statements import KnownStatements, operands_of
@@ -119,11 +119,12 @@ def accepts(
     if not _declares(scope, (*outline.declarations, *outline.late), trial.ground.version):
         return False
     good, table = trial.good_texts
-    if new := list(filterfalse(good.__contains__, outline.statements)):
-        if outline.rare:
-            if not all(_accepts_rare(trial, unread, text) for text in outline.rare - good):
-                return False
-            new = list(filterfalse(outline.rare.__contains__, new))
+    unseen = set(outline.pieces).difference(good)
+    unseen.discard(NO_STATEMENT)
+    if unseen:
+        if not all(_accepts_rare(trial, unread, text) for text in outline.rare & unseen):
+            return False
+        new = list(unseen - outline.rare)
         tokens = _Tokens(trial.declared_kind)
         tokens.update(zip(scope.kinds, map(kind_token, scope.kinds.values()), strict=True))
         renamed = unread.rename(new, tokens)
@@ -135,7 +136,7 @@ def accepts(
                         return False
                     good.add(text)
         for text, canonical in zip(new, renamed, strict=True):
-            if text.startswith(("call", "@")) and not _accepts_call(trial, unread, text, canonical):
+            if "call" in text and not _accepts_call(trial, unread, text, canonical):
                 return False
     for block, _ in outline.blocks:
         if not accepts(trial, unread, block, NameScope()):
@@ -186,7 +187,7 @@ def _added(declaration: Declaration, version: Version) -> _AddedNames | None:
 
 def _accepts_call(trial: TrialVerifier, unread: UnreadBody, text: str, canonical: str) -> bool:
     """Whether a call fits what it calls; other instructions do."""
-    if "call" not in text:
+    if not text.startswith(("call", "@")):
         return True
     plain = _CALL.fullmatch(text)
     function = trial.functions.get(plain[1]) if plain else None

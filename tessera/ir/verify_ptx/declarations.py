@@ -31,7 +31,6 @@ from tessera.ir.verify_ptx.instruction import Ground, close_matches
 from tessera.ir.verify_ptx.names import operand_word
 
 _INSTRUCTION_TYPES = frozenset({"bf16", "bf16x2", "tf32", "f32x2"})
-_NOTHING = (None,) * 4
 _OPAQUE = frozenset({"texref", "samplerref", "surfref"})
 _WITH_VALUE = frozenset({"global", "const"})
 # The number of values of each directive of a kernel; other directives are not for kernels.
@@ -66,6 +65,18 @@ FUNCTION_DIRECTIVES = frozenset({*DIRECTIVE_VALUES, *FUNCTION_ONLY, "pragma"})
 
 def header_fault(module: ptx.Module, *, is_new: bool) -> Diagnostic | None:
     """What is wrong with `.version` or `.target`; `is_new` if the version is a later one."""
+    if _is_good_header(module.version, module.target, is_new):
+        return None
+    return _header_fault(module, is_new)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_good_header(version: tuple[int, int], target: tuple[str, ...], is_new: bool) -> bool:
+    module = ptx.Module(version=version, target=target, address_size=None, items=())
+    return _header_fault(module, is_new) is None
+
+
+def _header_fault(module: ptx.Module, is_new: bool) -> Diagnostic | None:
     major, minor = module.version
     if not is_version(module.version) and not (is_new and major == NEWEST_VERSION[0]):
         newest = ".".join(map(str, NEWEST_VERSION))
@@ -112,23 +123,42 @@ def _place(module: ptx.Module, directive: str) -> Span | None:
 
 def variable_fault(variable: ptx.Variable, place: str, version: tuple[int, int]) -> str | None:
     """What is wrong with a variable; `place` is module, body, entry or func (its parameters)."""
-    given = (variable.align, variable.pointer_align, variable.linkage, variable.initializer)
-    if given == _NOTHING and not variable.dimensions:
-        return _plain_fault(variable.space, variable.type, variable.vector, place, version)
-    for check in (_align, _type, _space, _array, _linkage):
-        fault = check(variable, place, version)
-        if fault is not None:
-            return fault
-    return _initializer(variable) if variable.initializer is not None else None
+    if variable.initializer is not None:
+        return _fault_but_for_value(variable, place, version) or _initializer(variable)
+    aligns = variable.align, variable.pointer_align
+    shape = variable.type, variable.vector, variable.dimensions
+    return _fault_without_value(variable.space, variable.linkage, aligns, shape, place, version)
 
 
-@functools.cache
-def _plain_fault(
-    space: str, type: str, vector: int | None, place: str, version: tuple[int, int]
+@functools.lru_cache(maxsize=10_000)
+def _fault_without_value(
+    space: str,
+    linkage: str | None,
+    aligns: tuple[int | None, int | None],
+    shape: tuple[str, int | None, tuple[int | None, ...]],
+    place: str,
+    version: tuple[int, int],
 ) -> str | None:
-    """What is wrong with a variable of which nothing else is given."""
-    variable = ptx.Variable(space=space, type=type, vector=vector, name="")
-    return _type(variable, place, version) or _space(variable, place, version)
+    """What is wrong with a variable that has no initialiser; its name is never at fault."""
+    (align, pointer_align), (kind, vector, dimensions) = aligns, shape
+    variable = ptx.Variable(
+        space=space,
+        type=kind,
+        name="",
+        vector=vector,
+        align=align,
+        dimensions=dimensions,
+        linkage=linkage,
+        pointer_align=pointer_align,
+    )
+    return _fault_but_for_value(variable, place, version)
+
+
+def _fault_but_for_value(
+    variable: ptx.Variable, place: str, version: tuple[int, int]
+) -> str | None:
+    checks = (_align, _type, _space, _array, _linkage)
+    return next(filter(None, (check(variable, place, version) for check in checks)), None)
 
 
 def _align(variable: ptx.Variable, _place: str, _version: object) -> str | None:
@@ -180,8 +210,7 @@ def _array(variable: ptx.Variable, place: str, _version: object) -> str | None:
         return None
     if place == "entry":
         return "a parameter of a kernel has a size"
-    given = variable.initializer
-    if isinstance(given, ptx.InitializerList) and given.elements:
+    if isinstance(variable.initializer, ptx.InitializerList) and variable.initializer.elements:
         return None
     return "an array without a size is `.extern` or has an initialiser"
 

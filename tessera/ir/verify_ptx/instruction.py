@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import zip_longest
+from typing import NamedTuple
 
 from tessera.diagnostics import Diagnostic, Span, error, warning
 from tessera.ir.opcodes import (
@@ -167,8 +167,7 @@ def _wrong_shape(module: ptx.Module, instruction: ptx.Instruction, meaning: Mean
 # --- forms ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(NamedTuple):
     """The version and target of a module, and whether the version is newer than the tables."""
 
     version: Version

@@ -114,7 +114,8 @@ class _Verifier:
     # --- declarations ---------------------------------------------------------------------
 
     def declare(self, scope: NameScope, variable: ptx.Variable, place: str = "body") -> None:
-        self.check_initializer(variable)
+        if variable.initializer is not None:
+            self.check_initializer(variable.initializer, variable.at)
         fault = variable_fault(variable, place, self.module.version)
         if fault is not None:
             span = name_span(self.module, variable.at, variable.name)
@@ -153,12 +154,10 @@ class _Verifier:
         same = (variable.type, variable.vector) == (earlier.type, earlier.vector)
         return None if joined and same else at
 
-    def check_initializer(self, variable: ptx.Variable) -> None:
-        if variable.initializer is None or isinstance(variable.initializer, ptx.Integer):
-            return
-        for name in names_in_constant(variable.initializer):
+    def check_initializer(self, initializer: ptx.Initializer, at: int) -> None:
+        for name in names_in_constant(initializer):
             if self.lookup(name) is None and name != WARP_SIZE_NAME:
-                self.undeclared(name, name_span(self.module, variable.at, name))
+                self.undeclared(name, name_span(self.module, at, name))
 
     # --- functions ------------------------------------------------------------------------
 

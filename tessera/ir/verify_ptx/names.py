@@ -123,6 +123,8 @@ def _name_word(name: ptx.Name, kinds: Mapping[str, str]) -> str:
 class NameScope:
     """Single names with their position and kind, register ranges by prefix, and labels."""
 
+    __slots__ = ("kinds", "labels", "names", "ranges")
+
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
@@ -132,8 +134,10 @@ class NameScope:
     def copy(self) -> NameScope:
         """A scope that can be added to."""
         scope = NameScope()
-        scope.names, scope.kinds = dict(self.names), dict(self.kinds)
-        scope.ranges, scope.labels = dict(self.ranges), dict(self.labels)
+        scope.names |= self.names
+        scope.kinds |= self.kinds
+        scope.ranges |= self.ranges
+        scope.labels |= self.labels
         return scope
 
     def declared(self, name: str) -> int | None:

@@ -40,7 +40,7 @@ def _has_order(outline: BodyOutline) -> bool:
     leading = (variable for leader in outline.declarations for variable in leader.variables)
     if outline.late and not _register_types(inside) <= _register_types(leading):
         return False
-    return not (any(map(_calls, blocks)) and any("call" in text for text in outline.statements))
+    return not (any(map(_calls, blocks)) and any("call" in text for text in outline.pieces))
 
 
 def _register_types(variables: Iterable[ptx.Variable]) -> set[str]:
@@ -48,7 +48,7 @@ def _register_types(variables: Iterable[ptx.Variable]) -> set[str]:
 
 
 def _counted(outline: BodyOutline) -> Iterator[tuple[str, int]]:
-    yield from outline.statements.items()
+    yield from outline.statements().items()
     for block, times in outline.blocks:
         yield from ((text, count * times) for text, count in _counted(block))
 
