@@ -37,8 +37,8 @@ from tests.helpers.code_changes import (
 from tests.helpers.said import SAID, digest
 from tests.sabotage import forget, fork_each, read_rows
 
-POOL = {"code": 6000, "soup": 5000, "values": 8000, "runs": 5000, "plans": 1200}
-OTHERS = 1500  # of each other kind
+POOL = {"code": 4000, "soup": 4000, "sequence": 5000, "values": 5000, "runs": 4000, "plans": 800}
+OTHERS = 1000  # of each other kind
 SLOW = 1.0  # seconds of processor time from which on a case is not in the pool
 TRIED_SECONDS = 2.5  # that a change gets, at most
 NOTICED, SAME, GONE = 1, 0, 2

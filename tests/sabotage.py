@@ -69,7 +69,7 @@ VERDICTS = ("killed", "equivalent", "measured", "wider", "alive")
 def _caches(_modules: int) -> list[Any]:
     """The caches of Tessera's functions; those that `gc.freeze` has set aside are among them."""
     gc.unfreeze()
-    kept = (o for o in gc.get_objects() if isinstance(o, functools._lru_cache_wrapper))
+    kept = (o for o in gc.get_objects() if type(o) is functools._lru_cache_wrapper)
     found = [one for one in kept if one.__module__.startswith("tessera")]
     gc.freeze()
     return found

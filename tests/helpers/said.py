@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from unittest.mock import patch
 
-from tessera.diagnostics import TesseraError
+from tessera.diagnostics import Diagnostic, Span, TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.frontend.trace.read_trace import parse_trace
 from tessera.ir.graph.print_graph import print_graph
@@ -20,6 +22,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.passes.base import AnalysisManager
 from tessera.passes.dependences.access_regions import AccessRegions
 from tessera.passes.dependences.dependences import Dependences
+from tessera.passes.footprint import footprint, machine
 from tessera.passes.kernel_facts.base_words import base_words, stored_words
 from tessera.passes.kernel_facts.describe_kernel import describe_kernel
 from tessera.passes.kernel_facts.fragment_layout import _FragmentWalk
@@ -33,6 +36,7 @@ from tests.helpers.said_of_plans import said_of_plan
 from tests.helpers.said_of_runs import said_of_run
 from tests.helpers.said_of_values import said_of_values
 from tests.helpers.soup_kernels import soup_kernel, soup_trace
+from tests.helpers.soup_sequences import soup_sequence
 from tests.property.test_soundness_generated import program_of
 
 
@@ -76,13 +80,30 @@ def _said_of_kernel(code: KernelCode) -> Iterator[str]:
 
 
 def said_of_program(program: Program) -> Iterator[str]:
-    """The graph of a program, with the findings of its steps."""
+    """The steps of a program with their findings, and its graph."""
     manager = AnalysisManager(program)
-    for step in manager.get(AccessRegions).steps:
-        for one in step.diagnostics:
-            yield f"{one.code} {one.headline} {one.primary}"
+    regions, found = manager.get(AccessRegions), manager.get(Dependences)
+    for step in regions.steps:
         yield f"coarse {step.is_coarse} pattern {step.pattern}"
-    yield from print_graph(manager.get(Dependences).graph).splitlines()
+        yield f"pins {[(one.kind.value, str(one.reason), _at(one.span)) for one in step.pins]}"
+        yield f"needs {[(need.kind.value, str(need.reason)) for need in step.needs]}"
+        yield from map(_text_of_finding, step.diagnostics)
+        yield f"at {[_at(access.span) for access in step.accesses]}"
+    yield f"wanted {regions.wanted} looked up {[one.buffer for one in regions.contents]}"
+    yield from map(_text_of_finding, found.diagnostics)
+    yield from print_graph(found.graph).splitlines()
+
+
+def _at(span: Span | None) -> str:
+    return "-" if span is None else f"{span.start}:{span.end}"
+
+
+def _text_of_finding(one: Diagnostic) -> str:
+    labels = [
+        (_at(label.span), str(label.text)) for label in (one.primary, *one.secondary) if label
+    ]
+    notes = [*map(str, one.notes)]
+    return f"{one.code} {one.severity.name} {one.headline} {labels} {notes} {one.hint}"
 
 
 def _soup(seed: int) -> Iterator[str]:
@@ -91,6 +112,22 @@ def _soup(seed: int) -> Iterator[str]:
 
 def _of_trace(make: Callable[[int], str]) -> Callable[[int], Iterator[str]]:
     return lambda seed: said_of_program(parse_trace(make(seed), "k.ptx"))
+
+
+def _in_pieces(
+    make: Callable[[int], Iterator[str]],
+) -> Callable[[int], Iterator[str]]:
+    """What is said if grids are followed in pieces, however small they are."""
+
+    def said_in_pieces(seed: int) -> Iterator[str]:
+        find = footprint.find_footprint
+        with (
+            patch.object(footprint, "find_footprint", partial(find, few_threads=0)),
+            patch.object(machine, "BETWEEN", -1 << 62),
+        ):
+            yield from make(seed)
+
+    return said_in_pieces
 
 
 def _of_work(kind: str) -> Callable[[int], Iterator[str]]:
@@ -103,8 +140,11 @@ SAID: dict[str, Callable[[int], Iterator[str]]] = {
     "runs": said_of_run,
     "plans": said_of_plan,
     "soup": _of_trace(soup_trace),
+    "sequence": lambda seed: said_of_program(soup_sequence(seed)),
     "loop": lambda seed: said_of_program(program_of(LoopProgram(seed).kernel())),
-    **{kind: _of_work(kind) for kind in KINDS if kind not in ("kernel", "shared")},
+    **{kind: _of_work(kind) for kind in KINDS},
+    "piece": _in_pieces(_of_work("grid")),
+    "crumb": _in_pieces(_of_trace(soup_trace)),
 }
 
 

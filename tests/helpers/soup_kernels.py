@@ -28,6 +28,8 @@ HEAD = """.version 8.8
 .global .align 8 .u8 bytes[16] = {0xFF(g), 0xFF00(g), 0xFF0000(g), 0xFF000000(g),
   0xFF00000000(g), 0xFF0000000000(g), 0xFF000000000000(g), 0xFF00000000000000(g), 1};
 .const .align 16 .b8 c[64];
+.global .align 1 .b8 text[5] = {120, 61, 37, 100, 0};
+.global .align 1 .b8 string[4] = {37, 115, 10, 0};
 .extern .shared .align 16 .b8 dynamic[];
 .extern .func (.param .b64 r) unknown(.param .b64 x, .param .b64 y);
 .extern .func (.param .b64 r) vprintf(.param .b64 x, .param .b64 y);
