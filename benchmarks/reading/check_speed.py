@@ -12,7 +12,8 @@ median of the later times. What a process loads once, for the first file that ne
 table of its parser, expressions), is in neither: `once_s` has it, as the start of ptxas has its own
 tables. Totals by size and by producer, and the growth of time and memory up to 20 MB. Right after
 another process, a call waits for memory as long as it computes; so the files below 5 KB are also
-read one after another (`in passes`), all by Tessera, then all by ptxas, in turns.
+read one after another (`in passes`), all by Tessera, then all by ptxas, in turns. Where the start
+of ptxas varies by more than it takes to read them, as on a busy machine, there is no ratio.
 
 It also applies the recorded single faults (`tests/fuzz/faults`), which a full run of ptxas refuses,
 and counts how many `-arch compute_XX` refuses: those that it accepts need code generation.
@@ -135,8 +136,8 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "ptxas_mb_per_s": round(size / theirs, 2) if theirs > 0 else None,
         "first_mb_per_s": round(size / first, 2),
         "again_mb_per_s": round(size / again, 2),
-        "ratio_first": round(theirs / first, 2),
-        "ratio_again": round(theirs / again, 2),
+        "ratio_first": round(theirs / first, 2) if theirs > 0 else None,
+        "ratio_again": round(theirs / again, 2) if theirs > 0 else None,
         "ratio_with_start": round(sum(row["ptxas"] for row in rows) / (again or 1e-9), 1),
     }
 
@@ -293,7 +294,8 @@ def main(words: Sequence[str] | None = None) -> int:
     for name, row in groups.items():
         rates = (row[f"{what}_mb_per_s"] for what in ("ptxas", "first", "again"))
         print(f"{name:16} {row['files']:4}", *(f"{rate or 0:7.2f}" for rate in rates), end=" ")
-        print(f"MB/s  ptxas/first {row['ratio_first']:6.2f}, again {row['ratio_again']:6.2f}")
+        first, again = (row[f"ratio_{what}"] or 0 for what in ("first", "again"))
+        print(f"MB/s  ptxas/first {first:6.2f}, again {again:6.2f}")
     print(f"{faults['refused_without_code']} of {faults['faults']} faults need no code generation")
     growth = [] if options.every > 1 else measure_growth(folder, manifest(folder))
     result = {**machine(), "repeats": options.repeats, "once_s": round(once, 4)}
