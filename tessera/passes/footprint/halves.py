@@ -17,9 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.ir.arrays import Flags, Signed, Words
+from tessera.ir.arrays import Signed, Words
 from tessera.ir.ptx import syntax as ptx
-from tessera.ir.ptx.types import is_type
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import FAR, MASK, U64, WIDE, Lanes
 
@@ -73,7 +72,7 @@ class Halves:
         if not isinstance(operand, ptx.Name) or operand.component is not None:
             return None
         value, half = self.registers.get(operand.name, (None, None))
-        return half if half is not None and registers.get(operand.name) is value else None
+        return half if registers.get(operand.name) is value else None
 
     def whole(self, first: Half | None, second: Half | None, *, up: bool) -> Lanes | None:
         """The value of two halves; `up` says whether the upper half is in the upper bits."""
@@ -124,28 +123,28 @@ def result_half(
 ) -> Half | Lanes | None:
     """The result of an instruction on these values: a half, a whole value, or neither (None)."""
     opcode, source = step.opcode, step.operands[1]
-    types = [modifier for modifier in opcode.modifiers if is_type(modifier)]
+    type = opcode.modifiers[-1]
     if not isinstance(source, ptx.Name) or {"cc", "sat"} & set(opcode.modifiers):
         return None
     first = halves[0]
     match opcode.name:
-        case "mov" if types[-1] in _HALVES | _WORDS:
+        case "mov" if type in _HALVES | _WORDS:
             return first
-        case "cvt" if len(types) == 2 and types[0] in _HALVES and types[1] in _WORDS:
+        case "cvt" if opcode.modifiers[0] in _HALVES and type in _WORDS:
             return _lower(values[0], first, source.name)
-        case "cvt" if len(types) == 2 and types[0] in _WORDS and types[1] in {"u32", "b32"}:
+        case "cvt" if opcode.modifiers[0] in _WORDS and type in {"u32", "b32"}:
             return first
-        case "and" if types[-1] == "b64" and _is(values[1], MASK[32]):
+        case "and" if type == "b64" and _is(values[1], MASK[32]):
             return _lower(values[0], first, source.name)
-        case "shr" if types[-1] in {"u64", "b64"} and _is(values[1], 32) and first is None:
+        case "shr" if type in {"u64", "b64"} and _is(values[1], 32) and first is None:
             return Half(values[0], source.name, 1) if _is_open(values[0]) else None
-        case "shl" if types[-1] == "b64" and _is(values[1], 32) and first is not None:
+        case "shl" if type == "b64" and _is(values[1], 32) and first is not None:
             return first._replace(up=True) if first.place == 1 and not first.up else None
-        case "selp" if types[-1] in _HALVES:
+        case "selp" if type in _HALVES:
             return known.selected(first, halves[1], values[2])
-        case "bfi" if types[-1] == "b64" and _is(values[2], 32) and _is(values[3], 32):
+        case "bfi" if type == "b64" and _is(values[2], 32) and _is(values[3], 32):
             return known.whole(first, halves[1], up=False) if first and first.place else None
-        case name if name in _JOINS and types[-1] in _WORDS:
+        case name if name in _JOINS and type in _WORDS:
             return known.whole(first, halves[1], up=True)
     return None
 
@@ -195,8 +194,7 @@ def _anywhere(value: Lanes) -> Lanes | None:
     if (above >= U64(FAR)).any():
         return None
     span = lanes.spans(value)
-    wide: Flags = span >= U64(WIDE)
-    reach = np.where(wide, U64(MASK[64]), above + np.where(wide, U64(0), span))
+    reach = np.where(span >= U64(WIDE), U64(MASK[64]), above + span)
     result = lanes.settle(low, reach.max(axis=-1, keepdims=True), 64, value.why, keeps_anchor=True)
     result = lanes.of_kind(result, value.kind)
     result.slopes = dict(value.slopes)
