@@ -128,7 +128,7 @@ def store(
     guard: Array | None = None,
 ) -> None:
     """Store one word, or the words of a vector, per lane."""
-    per_word = max(1, 16 // width)
+    per_word = 16 // width
     if len(parts) > per_word:
         _check_vector(cx, site, addr, width * len(parts), guard)
         for i in range(0, len(parts), per_word):

@@ -103,9 +103,8 @@ class Direction:
     def forget(self, allocation: Allocation) -> None:
         """Clear the flags of an allocation that is being freed."""
         for width, starts in self.touched.items():
-            if allocation.address in starts:
-                self._collect(width, allocation.address)
-                starts.discard(allocation.address)
+            self._collect(width, allocation.address)
+            starts.discard(allocation.address)
 
     def finish(self) -> list[tuple[int, int]]:
         """Return all ranges, merged, and clear them."""

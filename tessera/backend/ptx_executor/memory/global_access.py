@@ -140,8 +140,7 @@ def _resolve(
         owners: tuple[int, ...] = (space.starts[place],)
     else:
         owners = _check_all(space, site, addr, width)
-    if width > 1:
-        check_aligned(site, addr, width)
+    check_aligned(site, addr, width)
     if high - low == (addr.size - 1) * width and _is_run(addr, width):
         return addr, (low - space.base) // width, owners
     index = (addr - np.uint64(space.base)).view(np.int64) >> SHIFT[width]

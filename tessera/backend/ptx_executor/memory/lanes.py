@@ -136,9 +136,7 @@ class LaneSet:
         height = max(old.shape[0], new.shape[0]) if self.rows is None else chunk.ctas
         width = max(old.shape[1], new.shape[1]) if self.cols is None else chunk.threads
         merged = _filled(old, (height, width))
-        if self.rows is None and self.cols is None:
-            merged[...] = new
-        elif self.cols is None:
+        if self.cols is None:
             merged[self.rows] = new
         elif self.rows is None:
             merged[:, self.cols] = new
@@ -295,8 +293,6 @@ def blend(chosen: Array | None, new: Array, old: Array) -> Array:
 
 def _blend_bits(chosen: Array, new: Array, old: Array) -> Array:
     """`blend` without a branch per element, which is slow for a mixed mask."""
-    if new.dtype.kind == "b":
-        return (new & chosen) | (old & ~chosen)
     width = new.dtype.itemsize
     mask = chosen.view(np.int8).astype(f"i{width}")
     np.negative(mask, out=mask)

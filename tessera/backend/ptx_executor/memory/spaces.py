@@ -99,8 +99,7 @@ def _check_shared(cx: LaneSet, site: int, addr: Array, width: int) -> tuple[Arra
         raise fault
     if far and int(addr.max()) >> RANK_SHIFT > launch.cluster_size:
         raise AddressFault("TSR5002", f"no such CTA in the cluster: address 0x{high:x}", site, high)
-    if width > 1:
-        check_aligned(site, addr, width)
+    check_aligned(site, addr, width)
     return offset, far
 
 
@@ -145,8 +144,7 @@ def _local_index(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
             high,
             f"the thread has {memory.row_bytes} bytes of local memory",
         )
-    if width > 1:
-        check_aligned(site, addr, width)
+    check_aligned(site, addr, width)
     lane = cx.index if who is None else cx.index.reshape(-1)[who]
     index = addr.astype(np.int64) >> SHIFT[width]
     result: Array = index + lane * (memory.row_bytes // width)
@@ -161,8 +159,7 @@ def gather_param(cx: LaneSet, site: int, addr: Array, width: int, who: Array | N
         raise AddressFault(
             "TSR5002", f"access outside the kernel's parameters: offset {high}", site, high
         )
-    if width > 1:
-        check_aligned(site, addr, width)
+    check_aligned(site, addr, width)
     result: Array = block.view(WORDS[width]).take(addr.astype(np.int64) >> SHIFT[width])
     return result
 

@@ -199,7 +199,7 @@ class LaunchWatch:
         for byte in range(width):
             at = wide + byte
             self._judge(history, site, shown, at, threads, times, "w")
-            if kind == "w":
+            if stored is not None:
                 self._judge(history, site, shown, at, threads, times, "r")
                 self._judge_together(site, shown, at, threads, stored)
             self._remember(history, kind, at, threads, times)
@@ -235,14 +235,13 @@ class LaunchWatch:
             self._accuse(site, int(shown[first]), int(before[first]), kind)
 
     def _judge_together(
-        self, site: int, shown: Array, at: Array, threads: Array, stored: Array | None
+        self, site: int, shown: Array, at: Array, threads: Array, stored: Array
     ) -> None:
         """Report two lanes of one store that write different values to the same byte."""
         order = np.argsort(at, kind="stable")
         same = at[order][1:] == at[order][:-1]
-        if stored is not None:
-            raw = np.ascontiguousarray(stored).view(np.uint8).reshape(len(stored), -1)[order]
-            same &= (raw[1:] != raw[:-1]).any(axis=1)
+        raw = np.ascontiguousarray(stored).view(np.uint8).reshape(len(stored), -1)[order]
+        same &= (raw[1:] != raw[:-1]).any(axis=1)
         other = threads[order][1:] // WARP != threads[order][:-1] // WARP
         clash = np.flatnonzero(same & other)
         if len(clash):
