@@ -94,11 +94,7 @@ def _overlap(write: SureWrite, other: SureWrite) -> Iterator[SureWrite]:
     sure = write.sure & other.sure
     start = np.maximum(write.lo, other.lo)
     end = np.minimum(write.lo + U64(write.width), other.lo + U64(other.width))
-    some = sure & (start < end)
-    if not some.any():
-        return
-    length = np.where(start < end, end - start, U64(0))
-    for width in distinct(length):
+    some, length = sure & (start < end), end - start
+    for width in distinct(selected(some, length)[0]):
         chosen = some & (length == width)
-        if width > 0 and chosen.any():
-            yield SureWrite(write.index, write.effect, start, int(width), chosen, write.slopes)
+        yield SureWrite(write.index, write.effect, start, int(width), chosen, write.slopes)

@@ -39,7 +39,7 @@ class RunCheckpoint:
     registers: dict[Key, Lanes]
     halves: dict[str, tuple[Lanes, Half]]
     products: dict[str, OpenProduct]
-    origins: dict[str, int]
+    origins: dict[Key, int]
     pins: dict[int, Wording]
     local_kind: int
     recorder: Recorder

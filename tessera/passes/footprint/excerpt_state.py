@@ -116,7 +116,7 @@ class SliceState:
         # The starts and ends of variables in local memory.
         self.local_variables: list[tuple[int, int]] = []
         self.symbols = self._place_symbols()
-        self.origins: dict[str, int] = {}
+        self.origins: dict[Key, int] = {}
         # The greatest kind of any value that was stored in local memory.
         self.local_kind = NUMBER
         # The current side of a branch that depends on data, if any; writes under predicates.
@@ -176,7 +176,7 @@ class SliceState:
 
     def by_cta(self, values: Words, ctas: Flags) -> tuple[Words, Offsets]:
         """The values of some CTAs (arrays with the axes of `Lanes`), and the CTAs' numbers."""
-        piece = self.piece or whole_grid((1, 1, 1))
+        piece = self.piece or whole_grid(self.scene.grid)
         if piece.digits:
             raise Split(piece.digits)
         x, y, z = (axis.places() for axis in piece.axes)
@@ -191,7 +191,7 @@ class SliceState:
 
     def origin(self, key: Key) -> int:
         """The instruction that writes a register, for messages."""
-        return self.origins.get(key, -1) if isinstance(key, str) else -1
+        return self.origins.get(key, -1)
 
     # --- operands --------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class SliceState:
         """Make every register that a step writes unknown."""
         for name in step.targets:
             if name in self.code.needed:
-                bits = self.code.widths.get(name, 64)
+                bits = self.bits(name)
                 value = lanes.unknown(bits, step.index, anchor)
                 self.write(step, name, lanes.of_kind(value, max(kind, value.kind)), mask)
 
@@ -329,7 +329,7 @@ class SliceState:
         sure = mask.sure
         address = lanes.exact_in(address, mask.may)
         access = step.effects[number].access
-        writes = access.writes and not access.reads and address.span is None
+        writes = not access.reads and address.span is None
         if self.side is not None:
             if writes and sure.any():
                 self.side.add(_sure_write(step, number, address, width, sure))

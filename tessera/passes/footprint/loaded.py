@@ -47,7 +47,7 @@ def load_results(runner: SliceState, step: Step, mask: Mask) -> None:
     for place, name in enumerate(step.targets):
         if name not in runner.code.needed:
             continue
-        bits = runner.code.widths.get(name, 64)
+        bits = runner.bits(name)
         words = [
             _word(runner, option, place * width, types[0], bits, step.index)
             for option in address.options or (address,)
@@ -108,16 +108,13 @@ def _known_word(
 ) -> Lanes | None:
     """A word of a weight whose contents are known; otherwise record the zone that was asked for."""
     zone = runner.common_zone(address)
-    content = None if zone is None else runner.scene.contents.get(zone)
-    if zone is None or content is None:
+    if zone is None or zone not in runner.scene.contents:
         zones = distinct(runner.scene.zones.decode(address.low())[0]) if zone is None else [zone]
         runner.recorder.asked.update(int(place) for place in zones if place)
         return None
     runner.recorder.looked_up.add(zone)
+    content = runner.scene.contents[zone]
     return contents_value(runner.scene.zones, content, address, offset, type, bits, index)
-
-
-_WIDTHS = (1, 2, 4, 8)
 
 
 def contents_value(
@@ -128,7 +125,7 @@ def contents_value(
     `content` is the object's bytes. The addresses are in its zone, all of them.
     """
     width = (type_bits(type) + 7) // 8
-    if width not in _WIDTHS or 8 * width > max(bits, 8):
+    if width > 8:
         return None
     letter = "i" if type.startswith("s") else "u"
     words = content[: len(content) // width * width].view(f"<{letter}{width}")
@@ -136,7 +133,7 @@ def contents_value(
     if address.span is not None:
         return _any_in(words, starts, address.span, width, bits, index)
     inside = (starts >= 0) & (starts + width <= len(content)) & (starts % width == 0)
-    if not inside.any() or len(words) == 0:
+    if not inside.any():
         return None
     loaded = words[np.where(inside, starts // width, 0)]
     exact = lanes.truncate(Lanes(loaded.astype(np.int64).view(U64)), bits)

@@ -46,34 +46,34 @@ _PLACE_COST = 20_000
 def local_access(runner: SliceState, step: Step, writes: bool, address: Lanes, mask: Mask) -> None:
     """A load or store of local memory or of a parameter."""
     opcode = step.instruction.opcode
-    types = [m for m in opcode.modifiers if is_type(m)]
-    if opcode.name not in {"ld", "st"} or len(types) != 1:
+    if opcode.name not in {"ld", "st"}:
         runner.forget_words()
         runner.unknown_results(step, mask, kind=_forgotten(runner))
         return
-    width = (type_bits(types[0]) + 7) // 8
+    type = next(m for m in opcode.modifiers if is_type(m))
     if writes:
-        _store_words(runner, step, address, width, mask)
+        _store_words(runner, step, address, (type_bits(type) + 7) // 8, mask)
     else:
-        _load_words(runner, step, address, types[0], mask)
+        _load_words(runner, step, address, type, mask)
 
 
 def _load_words(runner: SliceState, step: Step, address: Lanes, type: str, mask: Mask) -> None:
     width = (type_bits(type) + 7) // 8
     address = lanes.only_in(address, mask.may)
     zones, offsets = runner.scene.zones.decode(address.low())
-    exact = address.span is None
     for place, name in enumerate(step.targets):
         if name not in runner.code.needed:
             continue
         value: Lanes | None = None
-        if exact and width <= 8 and (zones == PARAMETER).all():
-            value = _parameter(runner, offsets + place * width, width)
-        elif exact and width <= 8 and (zones == LOCAL).all():
-            value = _local_word(runner, offsets + place * width, width, step.index)
-        elif not exact and width <= 8:
+        if width > 8:
+            pass
+        elif address.span is not None:
             value = _any_word(runner, address, place * width, width, step.index)
-        bits = runner.code.widths.get(name, 64)
+        elif (zones == PARAMETER).all():
+            value = _parameter(runner, offsets + place * width, width)
+        elif (zones == LOCAL).all():
+            value = _local_word(runner, offsets + place * width, width, step.index)
+        bits = runner.bits(name)
         if value is None:
             value = lanes.of_kind(any_of_type(type, bits, step.index), _forgotten(runner))
         elif bits > 8 * width:

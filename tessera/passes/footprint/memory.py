@@ -81,7 +81,7 @@ def _source_size(runner: SliceState, step: Step, place: int, size: Lanes) -> Lan
     """The bytes that cp.async reads: a number, or a predicate that says to read none."""
     operand = step.instruction.operands[place]
     name = getattr(operand, "name", getattr(getattr(operand, "operand", None), "name", ""))
-    if runner.code.widths.get(name, 32) == 1:
+    if runner.code.widths.get(name) == 1:
         ignore = runner.value(operand, 1, step.index)
         nothing = lanes.scalar(0)
         chosen = lanes.merge(ignore.low().astype(np.bool_), nothing, size)

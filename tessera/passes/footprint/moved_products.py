@@ -76,7 +76,7 @@ class MovedProducts:
 
 def _is_odd(value: Lanes) -> bool:
     """Whether a value is anything but exact numbers."""
-    return bool(value.kind or value.options or value.choice) or value.span is not None
+    return bool(value.kind) or value.span is not None
 
 
 @lru_cache(maxsize=8)

@@ -92,7 +92,7 @@ def _one_of(values: Sequence[Lanes], step: Step) -> Lanes:
             return lanes.one_of(values, why if why >= 0 else step.index)
     result = values[0]
     is_test = step.instruction.opcode.name == "setp"
-    bits = 64 if len(step.targets) == 1 and not is_test else 1
+    bits = 1 if is_test else 64
     for value in values[1:]:
         result = lanes.join(result, value, bits)
     result.why = result.why if result.why >= 0 else step.index

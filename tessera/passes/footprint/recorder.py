@@ -466,9 +466,7 @@ class TouchedBytes:
 
     def compact(self) -> None:
         """Merge the collected bytes."""
-        alike = len(self.may) == len(self.sure) and all(
-            a is b for a, b in zip(self.may, self.sure, strict=True)
-        )
+        alike = [*map(id, self.may)] == [*map(id, self.sure)]
         self.may = [intervals.union(self.may)]
         self.sure = self.may[:] if alike else [intervals.union(self.sure)]
 

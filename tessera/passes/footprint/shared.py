@@ -57,7 +57,7 @@ class SharedFollower:
     """Follows shared memory exactly, for one run; see the module docstring."""
 
     def __init__(self, use: SharedUse, scene: Scene) -> None:
-        if not use.is_plain or scene.cluster is None or scene.cluster != (1, 1, 1):
+        if not use.is_plain or scene.cluster != (1, 1, 1):
             raise SharedTrouble
         self.use = use
         self.space = SharedSpace(use, scene)
@@ -164,7 +164,7 @@ class SharedFollower:
         if address.span is not None:
             return None
         lo = address.low().reshape(-1, address.low().shape[-1])
-        if len(lo) > 1 and not (lo == lo[:1]).all():
+        if not (lo == lo[:1]).all():
             return None
         here = mask.may.reshape(-1, mask.may.shape[-1]).any(axis=0)
         threads = (self.image.threads,)
@@ -239,7 +239,7 @@ class SharedFollower:
         for place, name in enumerate(step.targets):
             if name in runner.code.needed:
                 moved = lanes.add(address, lanes.scalar(place * width, 32), 32)
-                bits = runner.code.widths.get(name, 64)
+                bits = runner.bits(name)
                 runner.write(step, name, self._word(runner, step, moved, type, bits, mask), mask)
         runner.work += self.image.work
         self.image.work = 0

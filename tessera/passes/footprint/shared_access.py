@@ -150,4 +150,4 @@ def convert_shared(runner: SliceState, step: Step, source: ptx.Operand, mask: Ma
     name = step.targets[0]
     moved = lanes.add(value, lanes.scalar(-start if back else start), 64)
     moved = lanes.of_kind(moved, lanes.NUMBER if back else lanes.POINTER)
-    runner.write(step, name, lanes.truncate(moved, runner.code.widths.get(name, 64)), mask)
+    runner.write(step, name, lanes.truncate(moved, runner.bits(name)), mask)

@@ -138,7 +138,7 @@ class SharedRoots:
             self.loads[step.index] = _hull(self.loads.get(step.index, where), where)
         for name in step.targets:
             if name in runner.code.needed:
-                bits = runner.code.widths.get(name, 64)
+                bits = runner.bits(name)
                 value = any_of_type(type, bits, step.index)
                 value = lanes.of_kind(value, HARD if self.was_mixed else value.kind)
                 if zone < END:

@@ -76,16 +76,13 @@ class StepRunner(SliceState):
         elif name == "mapa":
             # The same variable of another CTA of the cluster: shared memory again.
             self.unknown_results(step, here, self.scene.zones.address(SHARED))
-        elif step.function is not None and len(step.targets) >= 1:
+        elif step.function is not None:
             self._compute(step, here)
         else:
             self.unknown_results(step, here, kind=hidden_kind(self, step))
 
     def _compute(self, step: Step, mask: Mask) -> None:
         values = list(self._source_values(step))
-        if len(step.targets) > 1 and step.instruction.opcode.name != "setp":
-            self.unknown_results(step, mask, kind=hidden_kind(self, step))
-            return
         if self.products.may_touch(step, values) and self._keeps_halves(step, mask):
             moved = self.products.result(step, values)
             if moved is not None:

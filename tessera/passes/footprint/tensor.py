@@ -99,7 +99,7 @@ def _map_content(runner: SliceState, address: int) -> bytes | None:
     """The bytes of a map that is a parameter."""
     zone, offset = runner.scene.zones.decode(np.array([address], dtype=U64))
     start = int(offset[0])
-    if int(zone[0]) != PARAMETER or start < 0 or start + SIZE > len(runner.scene.parameters):
+    if int(zone[0]) != PARAMETER or not 0 <= start <= len(runner.scene.parameters) - SIZE:
         return None
     return runner.scene.parameters[start : start + SIZE]
 
