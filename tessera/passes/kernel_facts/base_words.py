@@ -130,7 +130,7 @@ def _stored(
         places = _own_memory(instruction) if is_call else ()
         words = frozenset[Word]().union(*(taints.get(place, ()) for place in places))
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            if role is OperandRole.SOURCE and not isinstance(operand, ptx.Address):
+            if role is OperandRole.SOURCE:
                 words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
         if words:
             stores.append((instruction, words))

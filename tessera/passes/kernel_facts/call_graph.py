@@ -24,11 +24,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tessera.ir.opcodes import OperandRole, meaning_of
+from tessera.ir.opcodes import OperandRole
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction, flatten
 from tessera.passes.kernel_facts.inline_calls import call_parts
-from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.kernel_facts.operand_names import known_meaning, registers_in
 
 Item = TypeVar("Item")
 
@@ -175,8 +175,8 @@ def _bounded_functions(module: ptx.Module) -> frozenset[str]:
 def _loads_pointers(flat: FlatFunction) -> bool:
     """Whether a body may load an address from memory, whole or in parts, or is not understood."""
     for instruction in flat.instructions:
-        meaning = meaning_of(instruction)
-        if meaning is None or not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:
+        meaning = known_meaning(instruction)
+        if not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:
             return True
         name, modifiers = instruction.opcode.name, instruction.opcode.modifiers
         wide = any(m.endswith(("64", "128")) for m in modifiers)
@@ -200,17 +200,14 @@ def _quiet_functions(module: ptx.Module) -> frozenset[str]:
 def _reaches(function: ptx.Function) -> Iterator[str]:
     """The functions that a body calls; "" where it touches memory or is not understood."""
     for instruction in flatten(function).instructions:
-        meaning = meaning_of(instruction)
-        if meaning is None or not meaning.fits:
+        meaning = known_meaning(instruction)
+        if not meaning.fits or OperandRole.TENSOR_MAP in meaning.roles:
             yield ""
-            continue
         if instruction.opcode.name == "call":
             yield call_parts(instruction)[0] or ""
         for effect in meaning.effects:
             if effect.space not in _OWN and not effect.space.startswith("shared"):
                 yield ""
-        if OperandRole.TENSOR_MAP in meaning.roles:
-            yield ""
 
 
 def _address_taken(module: ptx.Module) -> frozenset[str]:
@@ -232,12 +229,10 @@ def _address_taken(module: ptx.Module) -> frozenset[str]:
 
 
 def _mentioned(instruction: ptx.Instruction) -> Iterator[str]:
-    meaning = meaning_of(instruction)
-    roles = meaning.roles if meaning is not None else ()
-    for place, operand in enumerate(instruction.operands):
-        if place < len(roles) and roles[place] is OperandRole.FUNCTION:
-            continue
-        yield from registers_in(operand)
+    roles = known_meaning(instruction).roles
+    for role, operand in zip(roles, instruction.operands, strict=True):
+        if role is not OperandRole.FUNCTION:
+            yield from registers_in(operand)
 
 
 def _initial_names(initializer: ptx.Initializer) -> Iterator[str]:

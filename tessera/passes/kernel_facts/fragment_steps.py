@@ -219,7 +219,7 @@ class FragmentSteps:
         if any(e.access.writes for e in meaning.effects):
             own = any(e.space in _OWN_SPACES for e in meaning.effects)
             return None if own or self._is_local(instruction, state) else f"`{opcode}` stores it"
-        if name in _SPECIFIED or name.startswith("tcgen05"):
+        if name in _SPECIFIED:
             return f"`{opcode}` takes its registers in an order of its own"
         agreed = name == "vote" and _AGREED & set(opcode.modifiers)
         if meaning.scope is ThreadScope.WARP and not agreed:
@@ -262,13 +262,12 @@ class FragmentSteps:
     ) -> Iterator[tuple[ptx.Operand, FragmentValue]]:
         """The operands that are read as data, with their values."""
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            is_read = role in (
+            if role in (
                 OperandRole.SOURCE,
                 OperandRole.PREDICATE,
                 OperandRole.DESTINATION_SOURCE,
                 OperandRole.UNKNOWN,
-            )
-            if is_read and not isinstance(operand, ptx.Address):
+            ):
                 yield operand, self._operand(operand, state)
 
     def _operand(self, operand: ptx.Operand, state: State) -> FragmentValue:
@@ -299,7 +298,7 @@ class FragmentSteps:
         if name in ("ld", "st") and (cell := self._cell(instruction, meaning, state)):
             yield from self._cell_step(instruction, cell, state)
             return
-        if name == "mov" and len(instruction.operands) == 2:
+        if name == "mov":
             yield from self._moved(instruction, state)
             return
         value = self._result(index, state)
@@ -416,10 +415,9 @@ def _special(name: str) -> Holds:
     """The value of a special register; assumes that block widths are multiples of a warp."""
     if name in ("%tid.x", "%laneid"):
         return Holds.LANE_ID
-    special = special_register(name) if name.startswith("%") else None
-    if special is None or name in ("%tid.y", "%tid.z"):
-        return Holds.UNIFORM
-    return Holds.VARYING if special.varies is Varies.LANE else Holds.UNIFORM
+    special = special_register(name)
+    is_lanes = special is not None and special.varies is Varies.LANE
+    return Holds.VARYING if is_lanes else Holds.UNIFORM
 
 
 def _of_lane_id(instruction: ptx.Instruction, values: Sequence[FragmentValue]) -> Holds:

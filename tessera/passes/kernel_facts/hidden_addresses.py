@@ -172,8 +172,8 @@ class _AddressFlow:
         names = {"cvta", "mapa"}
         addresses = {effect.operand for effect in meaning.effects}
         values: list[Carried] = []
-        for place, operand in enumerate(instruction.operands):
-            role = meaning.roles[place] if place < len(meaning.roles) else OperandRole.UNKNOWN
+        roles = zip(meaning.roles, instruction.operands, strict=True)
+        for place, (role, operand) in enumerate(roles):
             takes = role in _VALUES or (
                 role is OperandRole.ADDRESS and instruction.opcode.name in names
             )

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tessera.ir.opcodes import OperandRole, meaning_of
+from tessera.ir.opcodes import OperandRole
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.flatten import FlatFunction, LabelIndex, Register, flatten
+from tessera.passes.kernel_facts.operand_names import known_meaning
 
 _MOST_INSTRUCTIONS = 200_000
 _DEEPEST = 24
@@ -207,12 +208,10 @@ def call_parts(
     call: ptx.Instruction,
 ) -> tuple[str | None, tuple[ptx.Operand, ...], tuple[ptx.Operand, ...]]:
     """The callee (or the register that holds it), the results and the arguments of a call."""
-    meaning = meaning_of(call)
-    roles = meaning.roles if meaning is not None else ()
     callee: str | None = None
     results: tuple[ptx.Operand, ...] = ()
     arguments: tuple[ptx.Operand, ...] = ()
-    for role, operand in zip(roles, call.operands, strict=False):
+    for role, operand in zip(known_meaning(call).roles, call.operands, strict=True):
         match role, operand:
             case OperandRole.FUNCTION, ptx.Name(name=name):
                 callee = name

@@ -292,15 +292,13 @@ def _reads(instruction: ptx.Instruction, meaning: Meaning, is_kept: bool) -> Ite
     if instruction.guard is not None:
         yield instruction.guard.register
     places: Iterable[int] = range(len(instruction.operands))
-    if instruction.opcode.name == "st" and meaning.fits and not is_kept:
+    if instruction.opcode.name == "st" and not is_kept:
         spaces = {effect.space for effect in meaning.effects}
         if all(space == "global" or space.startswith("shared") for space in spaces):
             places = [effect.operand for effect in meaning.effects]
     for place in places:
-        role = meaning.roles[place] if place < len(meaning.roles) else OperandRole.UNKNOWN
-        operand = instruction.operands[place]
-        if role in READ_ROLES or isinstance(operand, ptx.Address):
-            yield from registers_in(operand)
+        if meaning.roles[place] in READ_ROLES:
+            yield from registers_in(instruction.operands[place])
 
 
 def _step(instruction: ptx.Instruction, meaning: Meaning, step: ExcerptStep) -> Step:

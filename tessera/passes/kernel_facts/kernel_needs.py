@@ -121,7 +121,7 @@ def _polled(
         for role, operand in zip(
             meanings[index].roles, flat.instructions[index].operands, strict=False
         ):
-            if role in _WRITTEN and not isinstance(operand, ptx.Address):
+            if role in _WRITTEN:
                 for name in registers_in(operand):
                     writers.setdefault(name, []).append(index)
     varying = {

@@ -66,7 +66,7 @@ def written_registers(instruction: ptx.Instruction, meaning: Meaning) -> tuple[s
     that the other results keep their index."""
     registers: list[str] = []
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-        if role in WRITTEN_ROLES and not isinstance(operand, ptx.Address):
+        if role in WRITTEN_ROLES:
             registers.extend(results_in(operand))
     return tuple(registers)
 

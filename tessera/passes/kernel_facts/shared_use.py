@@ -226,7 +226,7 @@ def _keeps(instruction: ptx.Instruction, address_places: list[int], least: int) 
     if any(isinstance(operand, ptx.Vector) for operand in instruction.operands):
         return False
     if name in _COPIES:
-        return name != "selp" or 2 not in address_places
+        return True
     if name == "cvt":
         return all(m[1:] in {"32", "64"} and m[0] in "sub" for m in modifiers)
     if name == "add":
