@@ -29,6 +29,7 @@ from tessera.passes.lane_values.narrowing import narrowed
 from tessera.passes.lane_values.symbols import Assumptions, SumBound, total
 from tessera.passes.lane_values.symbols import number as whole
 from tests.helpers.access_oracle import LOOSE
+from tests.helpers.share import least
 
 THREADS = 2
 RUNS = 40  # of a program, with other numbers
@@ -364,7 +365,7 @@ class Program:
 
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_known_of_values_holds(part):
-    for seed in range(part * 60, part * 60 + 60):
+    for seed in range(part * 60, part * 60 + least(60, 25)):
         _ROWS.clear()
         program = Program(seed)
         try:
@@ -417,4 +418,5 @@ def test_an_interval_that_ends_with_the_last_number_does_not_wrap():
     for bits, past in ((8, 0), (32, 0), (64, 0), (8, 1), (32, 1), (64, 1)):
         end = np.array([[(1 << bits) - 10]], dtype=U64)
         value = Lanes(end, np.array([[9 + past]], dtype=U64), 0)
-        assert lanes.wraps(value, bits).tolist() == [[bool(past)]]
+        ends = (0, (1 << bits) - 1) if past else ((1 << bits) - 10, (1 << bits) - 1)
+        assert tuple(bound.item() for bound in lanes.unsigned_bounds(value, bits)) == ends

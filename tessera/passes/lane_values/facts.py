@@ -41,7 +41,7 @@ def comparison_facts(
         return a.facts if operator == "ne" else inverted(a.facts)
     if (a.form is None and b.form is None) or operator not in _OPPOSITE:
         return None
-    if a.slopes or b.slopes or a.kind or b.kind:
+    if a.kind or b.kind:
         return None
     sides = []
     for name in (operator, _OPPOSITE[operator]):
@@ -116,7 +116,7 @@ def inverted(facts: PredicateFacts | None) -> PredicateFacts | None:
 
 def combined_facts(name: str, values: Sequence[Lanes]) -> PredicateFacts | None:
     """The facts of `and` or `or` of two predicates."""
-    if all(value.facts is None for value in values) or name not in {"and", "or"}:
+    if all(value.facts is None for value in values):
         return None
     a, b = values[0], values[1]
     sides = []

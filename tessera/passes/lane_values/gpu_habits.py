@@ -34,8 +34,7 @@ def habit_of(opcode: ptx.Opcode) -> Habit | None:
 
 def result_bits(opcode: ptx.Opcode) -> int:
     """The width of the result of an opcode that has a habit."""
-    types = [m for m in opcode.modifiers if is_type(m)]
-    return type_bits(types[0 if opcode.name == "cvt" else -1])
+    return type_bits(next(m for m in opcode.modifiers if is_type(m)))
 
 
 def _may_take_a_sign(values: Sequence[Lanes], bits: int) -> bool:

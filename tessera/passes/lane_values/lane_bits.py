@@ -61,9 +61,8 @@ def extract_field(values: Values, bits: int, signed: bool) -> Lanes:
         result = value >> U64(first) if first < 64 else np.zeros_like(value)
         return Lanes(result & U64((1 << min(count, 64)) - 1) & U64(MASK[bits]))
     width = min(count, max(bits - first, 1))
-    if width < 64:
-        up = np.int64(64 - width)
-        shifted = (shifted << up) >> up
+    up = np.int64(64 - width)
+    shifted = (shifted << up) >> up
     return Lanes(shifted.view(U64) & U64(MASK[bits]))
 
 
@@ -74,7 +73,7 @@ def insert_field(values: Values, bits: int, signed: bool) -> Lanes:
     if first is None or count is None or not _usable((a, b)):
         return lanes.unknown(bits, lanes.reason(*values))
     first, count = first & 0xFF, count & 0xFF
-    field = (((1 << count) - 1) << first) & MASK[bits] if first < bits else 0
+    field = (((1 << count) - 1) << first) & MASK[bits]
     if field == 0:
         return b
     return Lanes((b.low() & U64(MASK[bits] ^ field)) | ((a.low() << U64(first)) & U64(field)))
@@ -126,7 +125,7 @@ def shift_funnel(values: Values, left: bool, wrap: bool) -> Lanes:
 
 
 def permute_bytes(values: Values) -> Lanes:
-    """`prmt.b32` in its default mode."""
+    """`prmt.b32` in its default mode; copies of signs are a habit (`gpu_habits`)."""
     selector = _constant(values[2])
     if selector is None or not _usable(values):
         return lanes.unknown(32, lanes.reason(*values))
@@ -135,8 +134,6 @@ def permute_bytes(values: Values) -> Lanes:
     for place in range(4):
         choice = (selector >> (4 * place)) & 0xF
         byte = (both >> U64(8 * (choice & 7))) & U64(0xFF)
-        if choice & 8:
-            byte = np.where(byte & U64(0x80), U64(0xFF), U64(0))
         result = result | (byte << U64(8 * place))
     return Lanes(result)
 

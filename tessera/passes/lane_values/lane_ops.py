@@ -93,7 +93,7 @@ def source_bits(opcode: ptx.Opcode, place: int, bits: int) -> int:
         return 32
     if name in {"shf", "prmt", "lop3"}:
         return 32
-    if name == "mad" and "wide" in opcode.modifiers and place == 2:
+    if "wide" in opcode.modifiers and place == 2:
         return 2 * bits
     return bits
 
@@ -240,9 +240,8 @@ def _rectified(value: Lanes, floor: Values, bits: int) -> Lanes:
 
 
 def _absolute(values: Values, bits: int) -> Lanes:
+    """Of exact numbers; the others are a habit (`gpu_habits`)."""
     value = values[0]
-    if value.span is not None:
-        return lanes.unknown(bits, value.why)
     negative = value.low() > U64(MASK[bits] >> 1)
     return Lanes(np.where(negative, U64(0) - value.low(), value.low()) & U64(MASK[bits]))
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product, zip_longest
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -284,18 +283,12 @@ def settle(lo: Words, span: Words, bits: int, why: int, *, keeps_anchor: bool = 
 # --- bounds --------------------------------------------------------------------------------
 
 
-def wraps(value: Lanes, bits: int) -> Flags:
-    """Where the interval passes 2**bits - 1, so that it is not an interval of unsigned numbers."""
-    if value.span is None:
-        return np.zeros((1, 1), dtype=np.bool_)
-    return value.span > (MASKS[bits] - value.low())
-
-
 def unsigned_bounds(value: Lanes, bits: int) -> tuple[Words, Words]:
     """The least and greatest unsigned number that a thread may hold."""
     if value.span is None:
         return value.low(), value.low()
-    wrap = wraps(value, bits)
+    # Past 2**bits - 1 it is not an interval of unsigned numbers.
+    wrap = value.span > MASKS[bits] - value.low()
     low = np.where(wrap, U64(0), value.low())
     high = np.where(
         wrap, MASKS[bits], value.low() + np.minimum(value.span, MASKS[bits] - value.low())
@@ -571,7 +564,7 @@ def hull(a: Lanes, b: Lanes, bits: int) -> Lanes:
     span = np.where(first, from_a, from_b)
     if bits == 64:
         # Two objects apart: no anchor may stand for both.
-        lo = np.where((span >= WIDE_SPAN) & _apart(a, b), U64(0), lo)
+        lo = np.where(_apart(a, b), U64(0), lo)
     return settle(lo, span, bits, reason(a, b), keeps_anchor=True)
 
 
@@ -666,8 +659,6 @@ def widened(value: Lanes, bits: int, why: int) -> Lanes:
 def each(function: Callable[[Sequence[Lanes]], Lanes], values: Sequence[Lanes]) -> Lanes:
     """A 64-bit function of values some of which are one of several."""
     choices = [value.options or (value,) for value in values]
-    if prod(map(len, choices)) > MOST_OPTIONS**2:
-        return of_kind(unknown(64, reason(*values)), HARD)
     return one_of([function(given) for given in product(*choices)], reason(*values))
 
 

@@ -50,7 +50,7 @@ def told_operands(
     """The operands with all that is known of them in this instruction."""
     types = [m for m in opcode.modifiers if is_type(m)]
     if opcode.name in _LOOK and types:
-        bits = min(64, type_bits(types[-1]))
+        bits = min(64, type_bits(types[0]))
         return [narrowed(v, bits, wide=True) if v.kind == NUMBER else v for v in values]
     if opcode.name != "selp" or values[2].facts is None:
         return values
@@ -58,7 +58,7 @@ def told_operands(
     for place, told in enumerate(values[2].facts):
         mark = len(assumed.trail)
         assumed.assume(told, ALL)
-        chosen[place] = narrowed(values[place], type_bits(types[-1]))
+        chosen[place] = narrowed(values[place], type_bits(types[0]))
         assumed.undo(mark)
     return chosen
 
@@ -67,13 +67,13 @@ def named(
     assumed: Assumptions, opcode: ptx.Opcode, values: Sequence[Lanes], result: Lanes, bits: int
 ) -> Lanes:
     """A result of `bits` bits with a symbol for what is unknown in it."""
-    if result.kind != NUMBER or result.slopes or result.options or result.choice:
+    if result.kind != NUMBER or result.slopes or result.choice:
         return result
     assert result.span is not None
     if bits < 8 or bool((result.span >= U64(MASK[bits] >> (bits == 64))).any()):
         return result
     key = _key(assumed, opcode, values, result, bits)
-    form = None if key is None else assumed.names.get(key)
+    form = assumed.names.get(key)
     if form is None:
         step = _granularity(opcode.name, values)
         step = step if not (result.start & U64(step - 1)).any() else 1

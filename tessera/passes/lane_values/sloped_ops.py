@@ -246,7 +246,7 @@ def floor_quotient(
     for digit, slope in rest.items():
         # After `period` steps of the digit the sum has grown by a multiple of the divisor.
         period = divisor // gcd(divisor, *(abs(int(s)) for s in slope.flat))
-        if 1 < period < digit.count:
+        if period < digit.count:
             raise Split((digit,), base=period)
     # Few different quotients: cut where the sum passes a multiple of the divisor.
     if int((most - least).max()) <= _FEW_QUOTIENTS:
@@ -259,8 +259,6 @@ def _simpler(
 ) -> tuple[Signed, IntegerSlopes, int] | None:
     """Numbers and a divisor with the same quotients, rounded down, and a smaller divisor."""
     factor = gcd(*(int(np.gcd.reduce(s, axis=None)) for s in (start, *slopes.values())))
-    if factor == 0:
-        return None
     low, high = bounds(start, slopes)
     if int(low.min()) < 0:
         # Either none of them is positive, or no smaller divisor exists.

@@ -150,8 +150,8 @@ def _by_sums(terms: Terms, low: Signed, high: Signed) -> tuple[Signed, Signed]:
     factors = dict(terms)
     known = {id(bound): bound for symbol, _ in terms for bound in symbol.sums}
     for bound in known.values():
-        times, odd = divmod(factors.get(bound.terms[0][0], 0), bound.terms[0][1])
-        if odd or not times or any(factors.get(s) != f * times for s, f in bound.terms[1:]):
+        times = factors.get(bound.terms[0][0], 0) // bound.terms[0][1]
+        if any(factors.get(s) != f * times for s, f in bound.terms):
             continue
         inside = {symbol for symbol, _ in bound.terms}
         rest = total(tuple(term for term in terms if term[0] not in inside))

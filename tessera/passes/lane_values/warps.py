@@ -109,7 +109,7 @@ def choose(evaluate: Callable[[Sequence[Lanes]], Results], values: Sequence[Lane
     """Results of an instruction, with their choices where all that is open is one election."""
     results = evaluate(values)
     choices = [v.choice for v in values if v.choice is not None]
-    if not choices or len({c.election for c in choices}) != 1:
+    if len({c.election for c in choices}) != 1:
         return results
     hits = evaluate([Lanes(v.choice.hit if v.choice else v.low(), kind=v.kind) for v in values])
     misses = evaluate([Lanes(v.choice.miss if v.choice else v.low(), kind=v.kind) for v in values])
