@@ -14,6 +14,7 @@ import numpy as np
 
 from tessera.frontend.ptx.read_ptx import parse_module
 from tessera.ir.ptx import syntax as ptx
+from tessera.ir.ptx.layout import alignment, size_bytes
 from tessera.passes.footprint.pieces import GridPiece, boxes
 from tessera.passes.footprint.recorder import Recorder
 from tessera.passes.footprint.scene import Scene
@@ -100,6 +101,7 @@ def excerpt(
     piece: GridPiece | bool = True,
     needed: Iterable[str] = (),
     symbols: Sequence[str] = (),
+    header: str = HEADER,
     **scene: Any,
 ) -> Excerpt:
     """The run of a kernel with pointers in %p0 to %p9, before its first instruction.
@@ -110,11 +112,14 @@ def excerpt(
     kept, whether or not an address is made of it.
     """
     ends = "".join(f"\n  st.global.u8 [{name}], 0;" for name in needed)
-    module = parse_module(HEADER + before + kernel("k", pointers, body + ends, more))
+    module = parse_module(header + before + kernel("k", pointers, body + ends, more))
     (function,) = (f for f in module.functions() if isinstance(f, ptx.Function) and f.name == "k")
     zones = Zones(0)
     words = b"".join(zones.address(FIRST + p).to_bytes(8, "little") for p in range(pointers))
-    offsets = {parameter.name: 8 * at for at, parameter in enumerate(function.parameters)}
+    offsets, end = {}, 0
+    for parameter in function.parameters:
+        offsets[parameter.name] = end = -(-end // alignment(parameter)) * alignment(parameter)
+        end += size_bytes(parameter) or 0
     given: dict[str, Any] = {
         "zones": zones,
         "grid": grid,
