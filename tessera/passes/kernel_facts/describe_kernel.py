@@ -35,9 +35,9 @@ Place = tuple[int, int]
 class Condition:
     """A condition `left sign right`, or `text` if it does not have that form."""
 
-    left: Expression | None
+    left: Expression
     sign: str
-    right: Expression | None
+    right: Expression
     text: str = ""
 
     def __str__(self) -> str:
@@ -80,21 +80,6 @@ class Describer:
         if when:
             text += " if " + " and ".join(map(str, when))
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
-
-    # --- for other analyses ----------------------------------------------------------------
-
-    def written(self, block: int, step: Step, name: str) -> Expression:
-        """The value that an instruction writes to a register."""
-        computed = self._compute(step, (block, step.index)) if len(step.targets) == 1 else None
-        return computed or expr.register(name, Origin.OPEN)
-
-    def address(self, block: int, step: Step, operand: int) -> Expression:
-        """The address in one of an instruction's operands."""
-        return self._address(step.instruction.operands[operand], (block, step.index))
-
-    def conditions(self, block: int, step: Step) -> tuple[Condition, ...]:
-        """The conditions under which an instruction runs, as far as they are understood."""
-        return tuple(self._conditions(block, step))
 
     # --- values ----------------------------------------------------------------------------
 
@@ -241,7 +226,7 @@ class Describer:
     def guard(self, guard: ptx.Guard, *, holds: bool) -> Condition:
         """The condition that a guard stands for, when it holds or when it does not."""
         written = self.definitions.get(guard.register, [])
-        unknown = Condition(None, "", None, "?")
+        unknown = Condition(expr.ANYTHING, "", expr.ANYTHING, "?")
         if len(written) != 1:
             return unknown
         block, step = written[0]
@@ -276,7 +261,7 @@ class Describer:
         flat = expr.add(
             expr.multiply(expr.symbol("ctaid.x"), expr.symbol("ntid.x")), expr.symbol("tid.x")
         )
-        if index is None or bound is None or index != flat:
+        if index != flat:
             return None
         scaled = expr.multiply(index, expr.constant(extent.count))
         base = expr.add(address, scaled, -1)
