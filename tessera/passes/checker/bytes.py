@@ -26,8 +26,7 @@ NOTHING: Array = np.zeros((0, 2), dtype=np.int64)
 def ranges_of(pairs: Iterable[tuple[int, int]]) -> Array:
     """Ranges from pairs, in any order."""
     ranges = np.fromiter(chain.from_iterable(pairs), dtype=np.int64).reshape(-1, 2)
-    real = ranges[:, 0] < ranges[:, 1]
-    return join([ranges if real.all() else ranges[real]])
+    return join([ranges[ranges[:, 0] < ranges[:, 1]]])
 
 
 def join(parts: Sequence[Array]) -> Array:

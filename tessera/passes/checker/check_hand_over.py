@@ -23,7 +23,7 @@ code is shared with `planning.lower`.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -33,9 +33,9 @@ from tessera.diagnostics import Diagnostic
 from tessera.ir.graph.graph import KernelGraph
 from tessera.ir.plan.hand_over import HandOver, MovedSequence, MovedSpan, StateTransfer
 from tessera.ir.plan.launch_program import (
-    DeviceProgram,
     LoweredReplica,
     Queue,
+    Queued,
     Receive,
     Send,
 )
@@ -51,11 +51,9 @@ from tessera.passes.checker.bytes import (
 )
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.handed_states import (
-    HeldBytes,
     SharedState,
     first_reads,
     read_in_row,
-    row_bytes,
     states_held,
 )
 
@@ -108,7 +106,7 @@ class HandOverChecker:
         for transfer in made.transfers:
             for portion in transfer.portions:
                 carried.setdefault(portion.state, []).append((transfer, portion.spans))
-        for name in carried.keys() - (here.keys() & there.keys()):
+        for name in sorted(carried.keys() - (here.keys() & there.keys())):
             findings.add("TSR4001", f"`{name}` is no state of both replicas")
         if findings.count:
             return findings.result()
@@ -158,43 +156,36 @@ def _check_programs(
                     "TSR4001", f"transfer {transfer.id} names `{name}`, which is not there"
                 )
     ends: Counter[tuple[type, str, int]] = Counter()
-    for program in made.programs:
+    queues: dict[tuple[int, Queue], list[int]] = {}
+    for place, program in enumerate(made.programs):
         for queued in program.operations:
-            wanted = {Send: Queue.OUT, Receive: Queue.IN}.get(type(queued.operation))
-            if wanted is None or queued.queue is not wanted:
-                what = type(queued.operation).__name__.lower()
-                findings.add(
-                    "TSR4002", f"a hand-over does not {what} on the {queued.queue.value} queue"
-                )
-            elif isinstance(queued.operation, Send | Receive):
-                ends[type(queued.operation), program.device, queued.operation.transfer] += 1
+            match queued:
+                case Queued(Queue.OUT, Send(number)) | Queued(Queue.IN, Receive(number)):
+                    ends[type(queued.operation), program.device, number] += 1
+                    queues.setdefault((place, queued.queue), []).append(number)
+                case _:
+                    what = type(queued.operation).__name__.lower()
+                    findings.add(
+                        "TSR4002", f"a hand-over does not {what} on the {queued.queue.value} queue"
+                    )
     wanted_ends: Counter[tuple[type, str, int]] = Counter(
         end
         for t in transfers.values()
         for end in ((Send, t.source, t.id), (Receive, t.target, t.id))
     )
-    for end in {*ends, *wanted_ends}:
+    for end in ends | wanted_ends:
         if ends[end] != wanted_ends[end]:
             findings.add(
                 "TSR4002",
                 f"transfer {end[2]} has {ends[end]} of {wanted_ends[end]} "
                 f"{end[0].__name__.lower()} on `{end[1]}`",
             )
-    if not findings.count and not _ends(made.programs):
+    if not findings.count and not _ends([*queues.values()]):
         findings.add("TSR4008", "the programs of a hand-over wait for each other")
 
 
-def _ends(programs: Sequence[DeviceProgram]) -> bool:
-    """Whether all operations are done if a send ends only with its receive."""
-    queues = [
-        [
-            operation.transfer
-            for operation in program.on(queue)
-            if isinstance(operation, Send | Receive)
-        ]
-        for program in programs
-        for queue in (Queue.OUT, Queue.IN)
-    ]
+def _ends(queues: Sequence[Sequence[int]]) -> bool:
+    """Whether all transfers of the queues are done if a send ends only with its receive."""
     at = [0] * len(queues)
     while True:
         heads = Counter(own[at[n]] for n, own in enumerate(queues) if at[n] < len(own))
@@ -236,20 +227,21 @@ def _check_state(
         return
     if state.has_words and carried:
         findings.add("TSR4011", f"`{name}` holds addresses, and is handed over")
-    shapes = source[0].shape or (), target[0].shape or ()
-    if not shapes[0] or shapes[0][1:] != shapes[1][1:] or row_bytes(source) != row_bytes(target):
-        if len(live):
+    (here, there), shapes = (source[0], target[0]), (source[0].shape or (), target[0].shape or ())
+    is_alike = all(shapes) and shapes[0][1:] == shapes[1][1:]
+    if not is_alike or here.bytes * shapes[1][0] != there.bytes * shapes[0][0]:
+        if len(live) or carried:
             findings.add("TSR4013", f"rows of `{name}` differ: {shapes[0]} and {shapes[1]}")
         return
-    rows = list(_rows(source, moved, token_axis))
     counts = shapes[0][0], shapes[1][0]
+    size = here.bytes // counts[0]
+    rows = list(_rows(shapes[0], size, moved, token_axis))
     if not all(0 <= row.here < counts[0] and 0 <= row.there < counts[1] for row in rows):
         findings.add(
             "TSR4001", f"`{name}` has {counts[0]} and {counts[1]} rows, and not all of these"
         )
         return
-    size = row_bytes(source)
-    written: dict[str, list[Array]] = {device: [] for device in target[1]}
+    written = defaultdict[str, list[Array]](list)
     for transfer, given in carried:
         spans = np.array(given, np.int64).reshape(-1, 3)
         read = _ranges(spans[:, 0], spans[:, 2])
@@ -269,9 +261,8 @@ def _check_state(
                 f"`{name}` where they do not belong on `{transfer.target}`",
             )
         else:
-            starts = spans[spans[:, 1].argsort(kind="stable")]
             written[transfer.target].append(
-                np.stack([starts[:, 1], starts[:, 1:].sum(axis=1)], axis=1)
+                np.stack([spans[:, 1], spans[:, 1:].sum(axis=1)], axis=1)
             )
     held = join(list(source[1].values()))
     whole = {size: live}
@@ -319,9 +310,8 @@ def _is_in_place(spans: Array, rows: Sequence[_MovedRow], size: int) -> bool:
 
 
 def _rows(
-    source: HeldBytes, moved: Sequence[MovedSequence], token_axis: int
+    shape: Sequence[int], size: int, moved: Sequence[MovedSequence], token_axis: int
 ) -> Iterator[_MovedRow]:
-    size, shape = row_bytes(source), source[0].shape or ()
     in_tokens = len(shape) > 1 and shape[1] == token_axis > 0
     for own in moved:
         for number, (here, there) in enumerate(zip(own.source.rows, own.target.rows, strict=True)):

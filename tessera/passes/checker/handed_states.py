@@ -104,9 +104,4 @@ def read_in_row(reads: tuple[Buffer, Array] | None, held: Buffer) -> Array | Non
         row = start // size * size
         parts.append((start - row, min(end - row, size)))
         parts.append((0, end - row - size))
-    return ranges_of([pair for pair in parts if pair[0] < pair[1]])
-
-
-def row_bytes(held: HeldBytes) -> int:
-    """Bytes of a row, or of a block."""
-    return held[0].bytes // (held[0].shape or (1,))[0]
+    return ranges_of(parts)
