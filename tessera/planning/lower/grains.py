@@ -64,8 +64,8 @@ class BufferGrains:
         # Each row holds, as bits, the sets that contain the bytes between two edges.
         columns = np.packbits(inside, axis=0).T
         _, kinds = np.unique(columns, axis=0, return_inverse=True)
-        kinds = np.where(inside.any(axis=0), kinds.ravel(), -1)
-        by_first_byte = dict.fromkeys(kinds[kinds >= 0].tolist())
+        kinds = kinds.ravel()  # the least is that of bytes in no set: the last edge begins some
+        by_first_byte = dict.fromkeys(kinds[kinds > 0].tolist())
         order = {kind: grain for grain, kind in enumerate(by_first_byte)}
         ends = np.append(edges[1:], edges[-1])
         for kind in order:

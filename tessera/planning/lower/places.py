@@ -268,10 +268,9 @@ def _pack(lives: list[_Life], *, roomy: bool) -> tuple[dict[int, int], int]:
         if len(low):
             # The lowest gap: behind all lives at lower offsets, if the next one leaves room.
             reach = np.maximum.accumulate(high)
-            fits = (low[1:] - reach[:-1]) >= size
-            first = int(fits.argmax()) if len(fits) else 0
+            fits = np.flatnonzero(low[1:] - reach[:-1] >= size)
             if low[0] < size:
-                at = int(reach[first] if len(fits) and fits[first] else reach[-1])
+                at = int(reach[fits[0] if len(fits) else -1])
         offsets[life.buffer] = at
         place = int(starts.searchsorted(at, side="right"))
         columns[:, place + 1 : count + 1] = columns[:, place:count]

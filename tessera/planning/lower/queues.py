@@ -136,8 +136,6 @@ class _QueueBuilder:
         self.steps = use.trace.steps
         self.cells = cells
         self.watched = watched
-        kinds = {buffer: place.kind for buffer, place in places.items()}
-        self.shown = {b for b in watched if kinds[b] is not AreaKind.WEIGHTS}
         # Buffers without a place in a slot are never freed.
         self.absent = {
             buffer: place.taken(use.program.buffers[buffer].bytes)
@@ -162,7 +160,7 @@ class _QueueBuilder:
                 touches = []
                 for buffer, use in self.steps[step].items():
                     self._claim(buffer, _COMPUTE)
-                    if buffer in self.shown:
+                    if buffer in self.watched:
                         touches += self._touch(buffer, use.only_read, writes=False)
                         touches += self._touch(buffer, use.written, writes=True)
                 self._emit(_COMPUTE, action.what, touches, self.steps[step])
@@ -213,7 +211,7 @@ class _QueueBuilder:
         spans = self.spans
         # Present buffers do not overlap, so only one that begins earlier can reach this offset.
         low = high = bisect_left(spans, (offset, offset, -1))
-        if low and spans[low - 1][1] > offset and spans[low - 1][0] < end:
+        if low and spans[low - 1][1] > offset:
             low -= 1
         while high < len(spans) and spans[high][0] < end:
             high += 1
@@ -236,7 +234,7 @@ class _QueueBuilder:
             self.moved_in[buffer] = self._conflicts([(self.cells.whole(buffer), True)])
 
     def _touch(self, buffer: int, touched: Grains, *, writes: bool) -> list[_Touch]:
-        if not touched or buffer not in self.shown:
+        if not touched or buffer not in self.watched:
             return []
         return [(self.cells.of(buffer, touched), writes)]
 

@@ -447,3 +447,24 @@ def test_bytes_of_the_host_are_those_of_one_device() -> None:
     lowering = Lowering([program], [graph])
     lowering.lower([("a", "b")], slots=1, lanes=1)
     assert lowering.host_bytes() == ((64, 96),)
+
+
+def test_one_byte_moves_as_many_do() -> None:
+    byte = Interval(0, 1)
+    one = case([("t", 1), ("o", 1)], [("m", "t", byte)], [("r", "t", byte), ("m", "o", byte)])
+    assert moves(lower(one, "AB")) == [(0, "A", "B", ((0, 1),)), (1, "B", HOST, ((0, 1),))]
+
+
+def test_an_access_that_is_outside_its_buffer_moves_nothing() -> None:
+    """Of a state, of which a device has only the bytes that it touches; and of others."""
+    part, outside = Interval(512, 1024), Interval(8192, 8200)
+    for name in ("s", "w", "t"):
+        one = case(
+            [(name, 4096), ("o", 64)],
+            [("r", name, outside), ("m", "o", ALL)],
+            [("r", name, part), ("m", "o", ALL)],
+            [("r", name, outside)],
+        )
+        lowered = lower(one, "AAB")
+        assert moves(lowered)[-1:] == [(1, "A", HOST, ((0, 64),))]
+        assert check_replica(lowered, [one[0]], [one[1]], ["AAB"]) == ()
