@@ -142,7 +142,7 @@ class Describer:
         if any(isinstance(o, ptx.Vector) for o in operands):
             return None
         kind = next((m for m in reversed(modifiers) if is_type(m)), "")
-        if kind.startswith(("f", "bf")) or not kind:
+        if kind.startswith(("f", "bf")):
             return None
         values = [self._operand(operand, use) for operand in operands[1:]]
         match name:

@@ -240,8 +240,8 @@ def rename_instruction(instruction: ptx.Instruction, names: Names) -> ptx.Instru
     if not names:
         return instruction
     guard = instruction.guard
-    if guard is not None and guard.register in names:
-        guard = replace(guard, register=names[guard.register])
+    if guard is not None:
+        guard = replace(guard, register=names.get(guard.register, guard.register))
     operands = tuple(rename_operand(o, names) for o in instruction.operands)
     return replace(instruction, guard=guard, operands=operands)
 

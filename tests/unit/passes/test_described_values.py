@@ -31,7 +31,7 @@ KERNEL = """.version 8.6
 def described(body: str, kernel: str = KERNEL) -> list[str]:
     module = parse_module(kernel.format(body=body), "k.ptx")
     code = prepare_kernel(module, module.definitions()["k"])
-    return [line for line in describe_kernel(code) if line.startswith("st.")]
+    return [line for line in describe_kernel(code) if line.startswith(("st.", "_"))]
 
 
 SUM = "add.u64 %d3, %d1, %d2;"
@@ -149,3 +149,8 @@ def test_a_long_line_is_cut(length: int, is_cut: bool) -> None:
     kernel = KERNEL.replace(".u64 y,", f".u64 {name},").replace("[y]", f"[{name}]")
     whole = f"st.global.u32 [{name}]"
     assert described("mov.u64 %d3, %d1;", kernel) == [whole[:157] + "..." if is_cut else whole]
+
+
+def test_what_an_unknown_instruction_may_access_is_open() -> None:
+    found = described("mov.u64 %d3, %d1; _odd.b64 %d1, [%d9];")
+    assert found[:2] == ["_odd.b64 [?]", "_odd.b64 [n]"]
