@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -52,7 +53,7 @@ class GridAxis:
     def parts(self, digit: Digit, starts: list[int]) -> Iterator[GridAxis]:
         """The axis with a digit cut at these values."""
         rest = tuple(d for d in self.digits if d is not digit)
-        for first, end in zip(starts, [*starts[1:], digit.count], strict=True):
+        for first, end in pairwise([*starts, digit.count]):
             kept = (Digit(digit.axis, digit.stride, end - first),) if end - first > 1 else ()
             yield replace(self, offset=self.offset + digit.stride * first, digits=(*rest, *kept))
 
@@ -139,8 +140,8 @@ def boxes(grid: Triple, most: int, first: Triple = (0, 0, 0)) -> Iterator[GridPi
     where they fit."""
     x, y, z = grid
     wide = max(1, min(x, most))
-    high = max(1, min(y, most // x)) if wide == x else 1
-    deep = max(1, min(z, most // (x * y))) if high == y and wide == x else 1
+    high = max(1, min(y, most // x))
+    deep = max(1, min(z, most // (x * y)))
     for k in range(0, z, deep):
         for j in range(0, y, high):
             for i in range(0, x, wide):

@@ -108,6 +108,9 @@ def test_a_piece_is_split() -> None:
     assert len(split(piece, Split((y,), cuts=(1, 2)))) == 3
     (pair,) = split(piece, Split((x,), base=2))
     assert told(pair.digits) == [(0, 2, 3), (0, 1, 2), (1, 1, 3)]
+    alone = split(pair, Split((pair.digits[0],)), 1)
+    assert [part.axes[0].offset for part in alone] == [0, 2, 4]
+    assert [told(part.digits) for part in alone] == [[(0, 1, 2), (1, 1, 3)]] * 3
     axis = pieces.GridAxis(0, (x,), (), 5)
     assert len(split(piece.with_axis(0, axis), Split((x,), cuts=(2,)))) == 2
     # Cut too often, a digit is spelled out.
