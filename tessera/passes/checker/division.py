@@ -112,7 +112,7 @@ class _SideBySide:
         """Compare both programs; `cut` and `twins` then have what is divided."""
         first, second = self.original, self.divided
         for name in ("buffers", "modules", "pointer_tables", "resident"):
-            if not _equal(getattr(first, name), getattr(second, name)):
+            if getattr(first, name) != getattr(second, name):
                 self._wrong(f"the divided program has other {name.replace('_', ' ')}")
         if first.twins or any(launch.ctas for launch in first.launches()):
             self._wrong("the trace has parts or twins of its own")
@@ -127,10 +127,11 @@ class _SideBySide:
                 continue
             mine = cuts.get(step.id, {})
             count = mine[""].count if "" in mine else twins.get(step.id, 1)
-            parts = []
+            parts: list[ir.Work] = []
             for part in (next(coming, None) for _ in range(count)):
                 if type(part) is not type(step) or part.id != number:
-                    self._wrong(f"step {_named(step)} should be {count} steps from #{number} on")
+                    begin = number - len(parts)
+                    self._wrong(f"step {_named(step)} should be {count} steps from #{begin} on")
                     return
                 parts.append(part)
                 number += 1
@@ -189,10 +190,10 @@ class _SideBySide:
             case ir.Memset() | ir.Memcpy():
                 self._check_bytes(whole, parts, cuts[""])
             case ir.LibraryCall():
-                calls = [part for part in parts if isinstance(part, ir.LibraryCall)]
-                if reason := call_fault(whole, calls, cuts[""]):
+                own = cuts[""]
+                if reason := call_fault(whole, parts, own):  # type: ignore[arg-type]
                     self._wrong(
-                        f"step {_named(whole)} is not cut along one dimension", reason, at=cuts[""]
+                        f"step {_named(whole)} is not cut along one dimension", reason, at=own
                     )
 
     def _check_launch(
@@ -252,15 +253,6 @@ class _SideBySide:
 
 def _after(pointer: ir.Pointer, count: int) -> ir.Pointer:
     return ir.Pointer(pointer.buffer, pointer.offset + count)
-
-
-def _equal(left: object, right: object) -> bool:
-    """Whether two values are equal; equal modules are mostly the same object."""
-    if left is right:
-        return True
-    if isinstance(left, tuple) and isinstance(right, tuple) and len(left) == len(right):
-        return all(map(_equal, left, right))
-    return left == right
 
 
 def _named(work: ir.Work) -> str:
