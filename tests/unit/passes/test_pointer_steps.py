@@ -252,8 +252,8 @@ def test_flags_of_which_little_is_open_are_spelled_out(made: Excerpt) -> None:
     assert flag.why == 3
 
 
-def options(made: Excerpt, count: int) -> Lanes:
-    return one_of([pointer((64 + i) << 42) for i in range(count)], 1)
+def options(first: int) -> Lanes:
+    return one_of([pointer((first + i) << 42) for i in range(16)], 1)
 
 
 def test_each_of_several_values(made: Excerpt) -> None:
@@ -270,7 +270,7 @@ def test_each_of_several_values(made: Excerpt) -> None:
     test, other = results(made, "setp", several, pointer(a))
     assert (told(test), told(other)) == (([0], [1]), ([1], [1]))  # modulo 2
     assert test.why == step(made, "setp").index
-    few, many = options(made, 16), options(made, 16)
+    few, many = options(64), options(128)
     assert len(few.options) == MOST_OPTIONS == 16
     (found,) = results(made, "add", few, lanes_of(8))
     assert len(found.options) == 16
