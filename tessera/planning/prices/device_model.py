@@ -30,6 +30,7 @@ from tessera.ir.plan.costs import LaunchWork
 from tessera.ir.plan.machine import Gpu
 
 SPECIAL_PER_CYCLE = 16.0  # per SM
+FAST_SPECIAL = {103: 2.0}  # Blackwell Ultra has twice the units for exponentials
 SHARED_PER_CYCLE = 128.0
 WAIT_BARRIERS = 2.0  # a wait for copies or matrix instructions under way, in barriers
 _REGISTERS = 65536  # per SM, in all architectures of the table
@@ -200,7 +201,8 @@ def _sm_cycles(
     arithmetic = 0.0  # of one warp, sequentially: scores before weights before sums
     for unit, operations in work.units:
         if unit == "special":
-            arithmetic += operations / SPECIAL_PER_CYCLE
+            fast = FAST_SPECIAL.get(arch_number(gpu.arch), 1.0)
+            arithmetic += operations / (SPECIAL_PER_CYCLE * fast)
         else:
             part = 1.0 if unit in ("fp32", "fp64") else reached.matrix
             arithmetic += operations * gpu.sms * gpu.clock_mhz * 1e6 / (unit_rate(gpu, unit) * part)

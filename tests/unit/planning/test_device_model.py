@@ -138,3 +138,13 @@ def test_very_many_small_ctas_are_bound_by_their_beginning() -> None:
     assert whole > CTAS * FITTED.dispatch_cycles / gpu.clock_mhz * 1e3
     assert slice_ > CTAS / 48 * FITTED.begin_cycles / gpu.clock_mhz * 1e3
     assert slice_ < 2.5 * whole  # were it the SMs alone, 2.75
+
+
+def test_blackwell_ultra_has_twice_the_units_for_exponentials() -> None:
+    """Work of nothing else takes half the time there, but for a launch and what goes beside it."""
+    work = replace(launch(), units=(("special", 1e12),))
+    own, other = (
+        launch_ns(work, Traffic(), replace(find_gpu("b300"), arch=arch), 148)
+        for arch in ("sm_103a", "sm_100a")
+    )
+    assert other / own == pytest.approx(2.0, rel=0.02)
