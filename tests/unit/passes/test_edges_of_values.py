@@ -3,6 +3,8 @@ that are and that are not of the form that a rule is for."""
 
 from __future__ import annotations
 
+import operator as operators
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from tessera.passes.lane_values.sloped_ops import (
     _interval_quotient,
     sloped_bits,
     sloped_division,
+    sloped_moved_product,
     sloped_right_shift,
 )
 from tessera.passes.lane_values.slopes import (
@@ -53,8 +56,10 @@ from tessera.passes.lane_values.symbols import (
     SumBound,
     SymbolForm,
     extended,
+    low_bits,
     number,
     plus,
+    times,
     total,
 )
 from tessera.passes.lane_values.warps import choose, elected_sides, merged_choice, source_threads
@@ -165,6 +170,27 @@ def test_what_a_mask_leaves_of_an_address(mask: int, kind: int) -> None:
 
 
 # --- instructions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["u8", "s8"])
+@pytest.mark.parametrize("operator", ["lt", "le", "gt", "ge", "eq", "ne"])
+def test_comparisons_of_all_short_intervals(operator: str, kind: str) -> None:
+    """Known where all numbers agree, and only there; between both ends of the type as well."""
+    function = lane_function(opcode(f"setp.{operator}.{kind}"))
+    assert function is not None
+    holds = getattr(operators, operator)
+    top = 128 if kind == "s8" else 0
+    ends = [(low, span) for low in (0, 1, 2, 127, 128, 254) for span in (0, 1, 2)]
+    for a, b in product(ends, ends):
+        if max(sum(a), sum(b)) > 255:
+            continue
+        found = function([scalar(low) if span == 0 else open_(low, span) for low, span in (a, b)])
+        pairs = product(*(range(low, low + span + 1) for low, span in (a, b)))
+        answers = {int(holds(x ^ top, y ^ top)) for x, y in pairs}
+        known = (answers.pop(), 0) if len(answers) == 1 else (0, 1)
+        if top and any(low < 128 <= low + span for low, span in (a, b)):
+            continue  # as signed numbers these are any
+        assert parts(found) == known, (a, b)
 
 
 @pytest.mark.parametrize(
@@ -306,6 +332,32 @@ def test_sums_of_at_most_four_names() -> None:
         form_ = made or form_
 
 
+@pytest.mark.parametrize("name", ["and", "max", "min", "or", "xor", "add", "sub"])
+def test_one_number_has_one_name_in_either_order(name: str) -> None:
+    assumed, result = Assumptions(), open_(0, 7)
+    values = [open_(0, 9), open_(0, 9)]
+    for value in values:
+        value.form = SymbolForm(row(0), ((assumed.fresh(number(0), number(9)), 1),))
+    first, second, again = (
+        named(assumed, opcode(f"{name}.u32"), given, result, 32).form
+        for given in (values, values[::-1], values)
+    )
+    assert first is again
+    assert (first is second) is (name not in ("add", "sub"))
+
+
+def test_a_sum_without_names_is_no_form() -> None:
+    symbol = Assumptions().fresh(number(0), number(9))
+    form_ = SymbolForm(row(5), ((symbol, 1 << 8),))
+    for bits, factor in ((8, None), (16, 256)):
+        for made in (
+            low_bits(form_, bits), times(form_, 1, bits), plus(form_, SymbolForm(row(0), ()), bits)
+        ):  # fmt: skip
+            assert (None if made is None else made.terms) == (factor and ((symbol, factor),))
+    assert times(form_, 0, 32) is None
+    assert plus(form_, SymbolForm(row(0), ((symbol, -256),)), 32) is None
+
+
 def test_bounds_of_a_part_of_a_sum() -> None:
     """2x + y is from 0 to 5; it says nothing of 3x + y, x + y and y."""
     assumed = Assumptions()
@@ -384,6 +436,38 @@ def test_masks_of_all_bits_and_of_the_highest() -> None:
     assert (parts(found), found.slopes) == ((0, 0), {})
 
 
+@pytest.mark.parametrize(
+    ("start", "factor", "amount", "known"),
+    [
+        ((1 << 31) + 8, (1 << 31) + 1, 30, None),  # a divisor of 2**62
+        ((1 << 31) + 8, (1 << 31) + 1, 29, None),  # the product is too large
+        ((1 << 29) + 8, (1 << 31) + 1, 28, 1),
+        (12345, 4060407085, 31, 0),
+    ],
+)
+def test_products_that_are_too_large_to_count_with(
+    start: int, factor: int, amount: int, known: int | None
+) -> None:
+    """Two numbers side by side with one quotient."""
+    value, by = grown(start, 1, 32, Digit(0, 1, 2)), scalar(factor)
+    if known is None:
+        with pytest.raises(Split):
+            sloped_moved_product(value, by, amount, 32, signed=(False, False))
+        return
+    found = sloped_moved_product(value, by, amount, 32, signed=(False, False))
+    assert (parts(found), found.slopes) == ((known, 0), {})
+
+
+@pytest.mark.parametrize(("by", "amount"), [(7, 2), (3, 1), (12, 3), (1000, 9)])
+def test_divisions_by_multiplying_are_divisions(by: int, amount: int) -> None:
+    """Of a grid whose numbers are multiples, and some more; a half alone would be no sum."""
+    factor = scalar(-(-(1 << (32 + amount)) // by))
+    for more in (0, by - 1):
+        value = grown(2 * by + more, by, 32, Digit(0, 1, 500))
+        found = sloped_moved_product(value, factor, amount, 32, signed=(False, False))
+        assert (parts(found), [s.item() for s in found.slopes.values()]) == ((2, 0), [1])
+
+
 def test_whole_numbers_of_a_value_that_fills_its_type() -> None:
     """From 128 on, 256 numbers are those from -128 to 127; one more is not."""
     for count, fits in ((255, True), (256, True), (257, False)):
@@ -445,6 +529,13 @@ def test_ctas_with_the_most_rounds_stand_for_all() -> None:
     mask[1] = False
     ((here, slopes),) = apart({digit: row(4)}, mask, row(8))
     assert [d.count for d in slopes] == [4]
+
+
+@pytest.mark.parametrize("count", [1023, 1024, 1025])
+def test_threads_that_grow_in_many_ways(count: int) -> None:
+    slopes, mask = {DIGIT: np.arange(1, count + 1, dtype=U64)[None, :]}, np.ones((1, count), bool)
+    wanted = splits(lambda: list(apart(slopes, mask, row(0))))
+    assert (wanted is None) is (count <= 1024)
 
 
 def test_one_round_is_no_digit_and_its_threads_are_kept() -> None:
