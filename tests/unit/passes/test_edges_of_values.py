@@ -148,6 +148,16 @@ def test_options_in_one_object_are_put_together() -> None:
         assert (alone.options, parts(alone), alone.kind) == ((), (64, 32), max(kinds))
 
 
+def test_values_of_which_one_grows_are_not_joined() -> None:
+    """Nor if the other one may be anything."""
+    for other in (scalar(8), lanes.of_kind(lanes.unknown(64, 0), HARD), grown(8, 5, 64)):
+        for pair in ((other, grown(8, 4, 64)), (grown(8, 4, 64), other)):
+            split = splits(lambda p=pair: lanes.join(*p, 64))
+            assert split is not None
+            assert split.digits == (DIGIT,)
+    assert lanes.join(grown(8, 4, 64), grown(16, 4, 64), 64).slopes == {DIGIT: row(4)}
+
+
 def test_values_with_other_options_are_not_equal() -> None:
     two, three = (lanes.one_of(apart_by(count), 0) for count in (2, 3))
     assert lanes.equal(two, lanes.one_of(apart_by(2), 1))
@@ -478,6 +488,16 @@ def test_whole_numbers_of_a_value_that_fills_its_type() -> None:
         assert (wanted is None) is fits
         if fits:
             assert form(value, 8, (digit,), signed=True).start.item() == -128
+
+
+def test_whole_numbers_of_threads_of_which_some_may_be_anything() -> None:
+    """And of intervals past the end of the type, which are anything, too."""
+    value = Lanes(row(5, 9, 250, 126), row(255, 2, 6, 1), 0)
+    for signed, starts, reaches in (
+        (False, [0, 9, 0, 126], [255, 2, 255, 1]), (True, [-128, 9, -6, 126], [255, 2, 6, 1])
+    ):  # fmt: skip
+        found = form(value, 8, (DIGIT,), signed=signed)
+        assert (found.start.tolist(), found.span.tolist()) == ([starts], [reaches])
 
 
 def test_numbers_that_are_too_large_to_count_with() -> None:
