@@ -10,6 +10,7 @@ import pytest
 import tessera
 from tessera import codes
 from tests.helpers.command import tessc
+from tests.helpers.each import each
 from tests.helpers.explained import EXAMPLES, examples, with_examples
 
 PACKAGE = Path(tessera.__file__).parent
@@ -59,7 +60,7 @@ def test_examples_on_the_page_are_what_tessc_prints(code: str, update_golden: bo
     assert page.read_text("utf-8") == wanted
 
 
-@pytest.mark.parametrize("entry", codes.CODES, ids=lambda entry: entry.code)
+@each(codes.CODES)
 def test_page(entry: codes.Code) -> None:
     page = codes.explain(entry)
     assert page.splitlines()[0] == f"# {entry.code}: {entry.title}"

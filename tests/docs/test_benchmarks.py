@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.groups import GROUPS, STARTED_BY
 from tests.docs.pages import ROOT, read
+from tests.helpers.each import each
 
 FOLDER = ROOT / "benchmarks"
 README = read(FOLDER / "README.md")
@@ -99,7 +100,7 @@ def misfit(call: ast.Call, names: dict[str, object]) -> str:
     return ""
 
 
-@pytest.mark.parametrize("path", FILES, ids=module_of)
+@each(FILES)
 def test_benchmarks_call_what_is_there(path: Path) -> None:
     """Most of them run nowhere in the tests: what has moved or changed would not be noticed."""
     tree = ast.parse(path.read_text("utf-8"))

@@ -16,8 +16,7 @@ from benchmarks import accuracy, measured
 from benchmarks.gain import picture
 from tests.docs.pages import DOCS, FENCE, PAGES, ROOT
 from tests.helpers import reference
-
-pytestmark = pytest.mark.usefixtures("kept_analyses")
+from tests.helpers.each import each
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 # These run the tests, or take a machine or minutes; that they exist is checked.
@@ -41,7 +40,7 @@ def anchors(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each(PAGES)
 def test_links(page: Path) -> None:
     prose = re.sub(r"`[^`\n]*`", "", FENCE.sub("", page.read_text("utf-8")))
     for link in LINK.findall(prose):
@@ -148,7 +147,7 @@ def test_every_code_block_of_the_readme_is_run() -> None:
     assert set(languages) == {"console"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each(PAGES)
 def test_commands_in_the_docs_exist(page: Path) -> None:
     for name in re.findall(r"\btessc ([a-z]+)\b", page.read_text("utf-8")):
         assert name in reference.cli.cli.commands, f"tessc {name}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import pages
+from tests.helpers.each import each
 
 DOTTED = re.compile(r"(?<![\w./-])tessera((?:\.\w+)+)(?![\w/]| \d)")
 FILE = re.compile(r"[\w.*-]+(?:/[\w.*-]+)*/?")
@@ -47,7 +48,7 @@ def resolve(dotted: str) -> object:
     raise AssertionError(dotted)
 
 
-@pytest.mark.parametrize("page", [*pages.PAGES, *pages.EXPLAIN], ids=pages.name)
+@each([*pages.PAGES, *pages.EXPLAIN])
 def test_dotted_names_import(page: Path) -> None:
     for rest in set(DOTTED.findall(pages.read(page))):
         if f"tessera{rest}" not in WORDS:
@@ -67,7 +68,7 @@ def paths(page: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", pages.PAGES, ids=pages.name)
+@each(pages.PAGES)
 def test_paths_exist(page: Path) -> None:
     for path in paths(page):
         if path.rstrip("/") in NOT_HERE or path.startswith((".venv", "out/")):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs import pages
+from tests.helpers.each import each
 
 # A phrase and what to write instead.
 PHRASES = {
@@ -30,7 +29,7 @@ PHRASES = {
 WRITTEN = [page for page in pages.PAGES if page.name not in ("cli.md", "codes.md")]
 
 
-@pytest.mark.parametrize("page", [*WRITTEN, *pages.EXPLAIN], ids=pages.name)
+@each([*WRITTEN, *pages.EXPLAIN])
 def test_words(page: Path) -> None:
     for phrase, better in PHRASES.items():
         found = re.search(phrase, pages.prose(page), re.IGNORECASE)

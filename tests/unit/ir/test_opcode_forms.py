@@ -6,6 +6,7 @@ import pytest
 
 from tessera.diagnostics import Severity, Source, TesseraError
 from tessera.frontend.ptx.read_ptx import load_module
+from tests.helpers.each import each
 
 REGISTERS = "".join(
     f".reg .{kind} %{kind}_<9>;\n"
@@ -164,18 +165,18 @@ ld.global.nc.u32 %u32_1, [gl]; | 3.1 | sm_32
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("line", ACCEPTED)
+@each(ACCEPTED)
 def test_it_is_accepted(line: str) -> None:
     assert codes(line) == []
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each(REFUSED)
 def test_it_is_refused(case: str) -> None:
     code, line = case.split(" ", 1)
     assert codes(line) == [code]
 
 
-@pytest.mark.parametrize("row", NEEDS)
+@each(NEEDS)
 def test_versions_and_targets(row: str) -> None:
     line, version, target = (part.strip() for part in row.split("|"))
     assert "TSR1029" not in codes(line, "9.0", target)

@@ -31,6 +31,7 @@ from tessera.ir.opcodes.records import (
     UnknownExtent,
 )
 from tessera.ir.ptx import syntax as ptx
+from tests.helpers.each import each
 
 FORMS = Path(__file__).parents[2] / "data" / "opcodes" / "memory_forms.txt"
 _CACHES = (
@@ -113,7 +114,7 @@ TABLE = dict(lookup._FORMS)
 ROWS = [form for forms in TABLE.values() for form in forms if any(s.effect for s in form.operands)]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: str(e.instruction.opcode))
+@each(EXAMPLES)
 def test_the_table_agrees_with_the_isa(example: Example) -> None:
     assert effects_of(example) == example.effects
 

@@ -32,6 +32,7 @@ from tessera.ir.opcodes.families import TABLES
 from tessera.ir.opcodes.modifiers import is_known_modifier
 from tessera.ir.opcodes.notation import OpcodeForm, read_table
 from tessera.ir.ptx import syntax as ptx
+from tests.helpers.each import each
 
 DATA = Path(__file__).parents[2] / "data" / "opcodes"
 INSTRUCTION = re.compile(r"\s+(?:@!?%\w+ )?(?P<opcode>[a-z][\w.:]*)(?P<operands> [^;]*)?;")
@@ -106,7 +107,7 @@ def test_examples_are_many():
     assert len(EXAMPLES) > 500
 
 
-@pytest.mark.parametrize(("file", "line"), EXAMPLES)
+@each(EXAMPLES)
 def test_example_fits(file: str, line: str):
     example = instruction(line)
     found = meaning_of(example)

@@ -14,6 +14,7 @@ from tessera.diagnostics import TesseraError
 from tessera.driver.serve.completion_requests import GenerationDefaults
 from tessera.driver.serve.sampling import Sampling, TokenChooser, chances_of
 from tessera.driver.serve.server import text_model
+from tests.helpers.each import each
 
 SIZE = 12
 
@@ -70,7 +71,7 @@ def shares(logits: list[float], own: Sampling) -> dict[int, float]:
     return parts([token for token, share in parts(left).items() if share >= own.min_p * most])
 
 
-@pytest.mark.parametrize("seed", range(150))
+@each(range(150))
 def test_a_token_is_chosen_by_the_rules(seed: int) -> None:
     draw = random.Random(seed)
     logits, sampling, prompt, answer = drawn_case(draw)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tessera.backend.ptx_executor.numerics import bitwise, compare
+from tests.helpers.each import each
 
 COUNT = 600
 
@@ -40,7 +41,7 @@ def to_signed(value, width):
     return value - (1 << width) if value >> (width - 1) else value
 
 
-@pytest.mark.parametrize("lut", range(256))
+@each(range(256))
 def test_lop3_follows_its_table(lut):
     a, b, c = 0xF0, 0xCC, 0xAA
     assert int(bitwise.lop3(a, b, c, lut)[0]) & 0xFF == lut

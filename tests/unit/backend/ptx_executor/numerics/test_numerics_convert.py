@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from tessera.backend.ptx_executor.numerics import quiet
 from tessera.backend.ptx_executor.numerics.convert import cvt, cvt_pack
+from tests.helpers.each import each
 from tests.helpers.numerics_reference import SHAPES, encode, random_bits, value
 
 MODES = ["rn", "rz", "rm", "rp"]
@@ -115,9 +117,7 @@ def bounds(t):
     return (-(1 << (width - 1)), (1 << (width - 1)) - 1) if t[0] == "s" else (0, (1 << width) - 1)
 
 
-@pytest.mark.parametrize("rounding", ["rni", "rzi", "rmi", "rpi"])
-@pytest.mark.parametrize("dt", INTEGERS)
-@pytest.mark.parametrize("st", ["f16", "bf16", "f32", "f64"])
+@each(product(INTEGERS, ("f16", "bf16", "f32", "f64"), ("rni", "rzi", "rmi", "rpi")))
 def test_float_to_integer_clamps(dt, st, rounding):
     width = int(dt[1:])
     raw = random_bits(st, 300, 5)
@@ -141,9 +141,7 @@ def test_float_to_integer_clamps(dt, st, rounding):
         assert int(got[lane]) == expected & mask, (hex(bits), hex(int(got[lane])), expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("dt", ["f16", "bf16", "f32", "f64"])
-@pytest.mark.parametrize("st", ["s8", "u16", "s32", "u32", "s64", "u64"])
+@each(product(("f16", "bf16", "f32", "f64"), ("s8", "u16", "s32", "u32", "s64", "u64"), MODES))
 def test_integer_to_float(dt, st, mode):
     width = int(st[1:])
     rng = np.random.default_rng(1)
@@ -167,8 +165,7 @@ def test_integer_to_float(dt, st, mode):
         assert int(got[lane]) == encode(dt, Fraction(exact), mode), (hex(bits), hex(int(got[lane])))
 
 
-@pytest.mark.parametrize("dt", INTEGERS)
-@pytest.mark.parametrize("st", INTEGERS)
+@each(product(INTEGERS, INTEGERS))
 def test_integer_to_integer(dt, st):
     source, target = int(st[1:]), int(dt[1:])
     rng = np.random.default_rng(2)
