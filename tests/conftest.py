@@ -18,7 +18,7 @@ from tests.helpers.share import ALL
 # As `tessera.cli.main.main` does: a worker holds a million objects, and hardly a cycle.
 gc.set_threshold(200_000, 20)
 
-# Tests neither see nor fill the user's cache, in this process and in those it starts.
+# What is imported neither sees nor fills the user's cache; tests have one of their own, see below.
 os.environ["TESSERA_NO_CACHE"] = "1"
 
 # Some environments tell Python to keep no bytecode. Tests start hundreds of processes, and each
@@ -40,7 +40,7 @@ settings.register_profile(
     "ci",
     deadline=None,
     suppress_health_check=_QUIET,
-    max_examples=6,
+    max_examples=4,
     phases=_PHASES,
     derandomize=True,
 )
@@ -80,16 +80,17 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(autouse=True, scope="session")
 def kept_analyses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cache of this run alone, for tests that analyse one trace over and over and ask for
-    something else. No result depends on it: `tests/unit/frontend/test_analysis_cache.py`."""
-    folder = tmp_path_factory.getbasetemp()
+    """A cache of this run alone: many tests analyse the same traces, and ask for something else. No
+    result depends on it: `tests/unit/frontend/test_analysis_cache.py`. Workers share one; a child
+    that tries a change of the code (`tests/sabotage.py`) has its own."""
+    folder = tmp_path_factory.getbasetemp() / f"kept-analyses-{os.getpid()}"
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # that of all workers
+        folder = folder.parents[1] / "kept-analyses"
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TESSERA_NO_CACHE")
-        patch.setenv("TESSERA_CACHE_DIR", str(folder / "kept-analyses"))
+        patch.setenv("TESSERA_CACHE_DIR", str(folder))
         yield
 
 

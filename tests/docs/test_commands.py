@@ -20,8 +20,6 @@ from tests.docs import pages
 from tests.helpers.command import tessc
 from tests.helpers.reference import cli
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 EXAMPLES = pages.ROOT / "examples" / "traces"
 FILES = ("kernel.ptx", "step.ptx", "trace.ptx", "prefill.ptx", "decode.ptx", "FILE")
 PLANS = ("plan.tsp", "PLAN", "text.tsp")
@@ -125,8 +123,12 @@ def runs(text: str) -> bool:
 
 
 def marked(text: str) -> Any:
-    """A command as a case: the search for the cheapest fleet takes long."""
-    return pytest.param(text, marks=pytest.mark.slow) if "--demand" in text else text
+    """A command as a case: `make slow` runs those, too, that another one says with more options,
+    and all searches for a fleet."""
+    words = {*shlex.split(text)}
+    is_long = text.startswith("tessc fleet") and "--emit" not in text
+    is_part = any(words < {*shlex.split(other)} for other in TESSC if runs(other))
+    return pytest.param(text, marks=pytest.mark.slow) if is_long or is_part else text
 
 
 @pytest.mark.parametrize("text", [marked(text) for text in TESSC if runs(text)])

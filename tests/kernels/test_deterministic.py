@@ -87,7 +87,11 @@ def operator_digests() -> list[str]:
     return [f"{name} {hashlib.sha256(one.tobytes()).hexdigest()}" for name, one in made.items()]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+# All in `make slow`; each starts a process that runs all cases.
+@pytest.mark.parametrize(
+    "setting",
+    [pytest.param(s, marks=[pytest.mark.slow] * (s == "plain")) for s in SETTINGS],
+)
 def test_same_bytes(setting: str) -> None:
     program = (
         "import sys; from tests.kernels.test_deterministic import digests, vector_features;"

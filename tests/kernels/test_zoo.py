@@ -31,7 +31,12 @@ def compare(model: str, arch: str) -> None:
             np.testing.assert_array_equal(found[name].reshape(-1), expected, err_msg=name)
 
 
-@pytest.mark.parametrize("model", MODELS)
+LARGE = ("vision_language", "mmdit")
+
+
+@pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=[pytest.mark.slow] * (m in LARGE)) for m in MODELS]
+)
 def test_the_model_gives_the_recorded_bytes(model: str) -> None:
     compare(model, "sm_80")
 

@@ -3,8 +3,8 @@ needed to run the file."""
 
 from __future__ import annotations
 
-import ast
 import re
+import symtable
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,22 +19,10 @@ ROOMS = ("tessera", "tests", "benchmarks", "tools")
 @cache
 def names_of(path: Path) -> frozenset[str] | None:
     """What a module defines or imports; None if it makes names as they are asked for."""
-    found: set[str] = set()
-    todo: list[ast.AST] = [ast.parse(path.read_text("utf-8"))]
-    while todo:
-        node = todo.pop()
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                found.add(name)
-            case ast.ClassDef(name=name):
-                found.add(name)
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                found |= {(own.asname or own.name).partition(".")[0] for own in names}
-            case ast.Name(id=name, ctx=ast.Store()):
-                found.add(name)
-            case _:
-                todo += ast.iter_child_nodes(node)
-    return None if "__getattr__" in found else frozenset(found)
+    table = symtable.symtable(path.read_text("utf-8"), str(path), "exec")
+    made = (own for own in table.get_symbols() if own.is_assigned() or own.is_imported())
+    found = frozenset(own.get_name() for own in made)
+    return None if "__getattr__" in found else found
 
 
 def module(name: str) -> Path | None:

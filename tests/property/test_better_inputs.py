@@ -272,7 +272,7 @@ def test_many_plans(objective: str, tmp_path: Path) -> None:
     assert min(came.count(kind) for kind in ("links", "latency", "memory", "device", "slots")) > 60
 
 
-@pytest.mark.parametrize("objective", SINGLE_OBJECTIVES)
+@pytest.mark.parametrize("objective", share(SINGLE_OBJECTIVES))
 def test_the_bound_of_slots_that_are_asked_for_holds_for_fewer(
     objective: str, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.gpu.check_generated import analysed
 from tests.gpu.find_races import main, races, row_of
+from tests.helpers.share import share
 
 SAID = {
     # What an H200 said of these.
@@ -25,7 +26,7 @@ def given(name: str) -> dict:
     return row | json.loads(json.dumps(analysed(row)))
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", share([*SAID]))
 def test_a_work_that_races(name: str) -> None:
     assert races(row_of(given(name), [SAID[name]]))
 

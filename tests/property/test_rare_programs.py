@@ -32,4 +32,4 @@ def test_what_is_seldom_written_stays_in_the_regions(budget: int | None) -> None
         for contents in ("zeros", "ones", "small"):
             log = log_of(program, kernel, contents)
             check_log(program, step, log, f"seed {seed}, {contents}\n{kernel.text}")
-    assert followed > least(60, 20)
+    assert followed > least(60, 12)

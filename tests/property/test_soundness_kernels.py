@@ -7,6 +7,8 @@ the case's own contents and with adversarial ones. One counterexample is a bug o
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,8 +51,15 @@ def analysed(case: Case) -> tuple[ir.Program, tuple[StepAccesses, ...]]:
     return program, AnalysisManager(program).get(AccessRegions).steps
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("kind", ["own", "zeros", "ones"])
+def kinds() -> Iterator[Any]:
+    """Each case with its own contents, and with zeros or ones in turn; `make slow` takes both."""
+    for number, case in enumerate(CASES):
+        for place, kind in enumerate(("zeros", "ones", "own")):
+            marks = [pytest.mark.slow] if place == number % 2 else []
+            yield pytest.param(kind, case, id=f"{kind}-{case.name}", marks=marks)
+
+
+@pytest.mark.parametrize(("kind", "case"), [*kinds()])
 def test_logged_bytes_are_in_the_regions(case: Case, kind: str) -> None:
     program, steps = analysed(case)
     try:

@@ -17,8 +17,6 @@ import pytest
 from tests.helpers.command import Outcome, tessc
 from tests.helpers.corpus import ROOT
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
 GPUS = ("--gpus", "a100", "-o", "/dev/null")
 SECRET = "hunter2-token"

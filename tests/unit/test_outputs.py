@@ -26,8 +26,6 @@ from tessera.output import Kind, check_output, mark, write_file
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
 GPUS = ("--gpus", "a100,l40s")
 CPU = ("--backend", "cpu", "--requests", "1")

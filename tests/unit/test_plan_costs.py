@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tessera.diagnostics import TesseraError
-from tessera.driver.plan import PlanOptions, plan
+from tessera.driver.plan import PlanOptions
+from tessera.driver.plan import plan as driver_plan
 from tessera.frontend.machine.profile import parse_profile
 from tessera.ir.plan.costs import CostSource
+from tessera.ir.plan.plan import Plan
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
+plan = partial(driver_plan, compare=False)
 MLP = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 PAIR = PlanOptions(gpus="a100,l40s", objective="latency")
 
 
-def devices_of(options: PlanOptions) -> dict[int, str]:
-    return {step.step: step.device for step in plan(MLP, options).plan.replicas[0].traces[0].steps}
+@pytest.fixture(scope="module")
+def before() -> Plan:
+    """The plan that measured times change."""
+    return plan(MLP, PAIR).plan
+
+
+def devices_of(made: Plan) -> dict[int, str]:
+    return {step.step: step.device for step in made.replicas[0].traces[0].steps}
 
 
 def profile(path: Path, digest: str, rows: list[dict[str, Any]]) -> str:
@@ -30,8 +38,7 @@ def profile(path: Path, digest: str, rows: list[dict[str, Any]]) -> str:
     return str(path)
 
 
-def test_measured_times_decide(tmp_path: Path) -> None:
-    before = plan(MLP, PAIR).plan
+def test_measured_times_decide(tmp_path: Path, before: Plan) -> None:
     assert "l40s-0" in {step.device for step in before.replicas[0].traces[0].steps}
     rows = [
         {"step": step.step, "name": step.name, "gpu": gpu, "ns": ns}
@@ -51,8 +58,7 @@ def test_measured_times_decide(tmp_path: Path) -> None:
     assert plan(MLP, both).plan.latency_ns == pytest.approx(report.plan.latency_ns + 200)
 
 
-def test_durations_that_a_profile_lacks_are_said(tmp_path: Path) -> None:
-    before = plan(MLP, PAIR).plan
+def test_durations_that_a_profile_lacks_are_said(tmp_path: Path, before: Plan) -> None:
     rows = [
         {"step": step.step, "name": step.name, "gpu": gpu, "ns": 2000.0}
         for step in before.replicas[0].traces[0].steps[2:]
@@ -114,6 +120,7 @@ def test_a_profile_of_another_trace(tmp_path: Path) -> None:
         plan(MLP, PlanOptions(gpus="a100", profiles=(path,)))
 
 
+MEMSET = {"step": 0, "name": "memset", "gpu": "a100", "ns": 5.0}
 ROW = {"step": 0, "name": "k", "gpu": "a100", "ns": 5.0}
 WHOLE = {"gpu": "h200", "sms": 84, "ns": 1e6, "together_ns": 2e6}
 COPY = {"gpu": "h200", "sms": 84, "kind": "device", "bytes": 4096, "ns": 3000.0}
@@ -214,24 +221,26 @@ def test_what_a_profile_says_twice_is_refused(text: str, reason: str) -> None:
     ],
 )
 def test_rows_of_other_steps_or_other_code_are_refused(
-    tmp_path: Path, change: dict[str, Any], reason: str
+    tmp_path: Path, before: Plan, change: dict[str, Any], reason: str
 ) -> None:
-    digest = plan(MLP, PAIR).plan.traces[0].digest
-    row = {"step": 0, "name": "memset", "gpu": "a100", "ns": 5.0}
-    profile(tmp_path / "good.json", digest, [{**row, "variant": ""}])
-    plan(MLP, replace(PAIR, profiles=(str(tmp_path / "good.json"),)))
-    path = profile(tmp_path / "bad.json", digest, [{**row, **change}])
+    path = profile(tmp_path / "bad.json", before.traces[0].digest, [{**MEMSET, **change}])
     with pytest.raises(TesseraError, match=f"TSR3015.*{reason}"):
         plan(MLP, replace(PAIR, profiles=(path,)))
 
 
+def test_a_row_of_a_step_without_code_is_taken(tmp_path: Path, before: Plan) -> None:
+    path = profile(tmp_path / "good.json", before.traces[0].digest, [{**MEMSET, "variant": ""}])
+    plan(MLP, PlanOptions(gpus="a100,l40s", strategy="single", profiles=(path,)))
+
+
 def test_pins_and_bans() -> None:
     pinned = PlanOptions(gpus="a100,l40s", objective="latency", pins=("m0.linear=a100",))
-    placed = devices_of(pinned)
+    made = plan(MLP, pinned).plan
+    placed = devices_of(made)
     assert placed[2] == placed[5] == "a100-0"
     banned = PlanOptions(gpus="a100,l40s", objective="latency", forbids=("#3=l40s-0", "*=l40s"))
-    assert set(devices_of(banned).values()) == {"a100-0"}
-    assert "pin=m0.linear=a100" in plan(MLP, pinned).plan.options
+    assert set(devices_of(plan(MLP, banned).plan).values()) == {"a100-0"}
+    assert "pin=m0.linear=a100" in made.options
 
 
 @pytest.mark.parametrize("rule", ["m0.lineer=a100", "m0.linear=h100", "m0.linear", "", "#99=a100"])

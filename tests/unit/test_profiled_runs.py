@@ -16,8 +16,6 @@ from tessera.backend.cuda.measure import profile as measuring
 from tessera.driver.load import load
 from tests.helpers.fake_cuda import FakeCuda
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = Path(__file__).parents[2] / "examples" / "traces" / "mlp.ptx"
 NAME = "vit image"
 

@@ -25,8 +25,6 @@ from tessera.passes.checker.check_plan import check_plan
 from tessera.passes.dependences.dependences import Dependences
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 INTEGER = re.compile(r"\d+")
 

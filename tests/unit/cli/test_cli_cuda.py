@@ -15,8 +15,6 @@ from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.traces import HEADER
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 GPUS = ("--gpus", "h200:84sm,h200:48sm", "--strategy", "layers", "--slots", "2")
 

@@ -11,7 +11,6 @@ from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
 MLP = "examples/traces/mlp.ptx"
-pytestmark = pytest.mark.usefixtures("kept_analyses")
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,6 @@ from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.plan.division import Cut, Division, Twin
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 

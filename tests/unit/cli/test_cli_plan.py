@@ -20,8 +20,6 @@ from tessera.ir.plan.print_plan import print_plan
 from tessera.planning.search.strategies import PLAN_STRATEGIES
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 BIG = """//! tessera.trace 1

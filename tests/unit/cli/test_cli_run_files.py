@@ -20,8 +20,6 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.traces import COPY, trace
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> str:

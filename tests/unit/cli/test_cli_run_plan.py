@@ -27,8 +27,6 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.traces import COPY, trace
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 
 def sleeping(folder: Path, second: str = "doze", **more: int) -> str:
     """A plan with a step on `a` and one on `b`, each of 50 ms."""

@@ -15,8 +15,6 @@ from tessera.ir.plan.print_plan import print_plan
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
 REQUESTS = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
     f"2023-11-16 18:17:00.{number:04},{10 + number},{1 + number % 7}\n" for number in range(40)

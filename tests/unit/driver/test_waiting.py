@@ -42,8 +42,6 @@ from tessera.simulation.options import SimulateOptions
 from tessera.simulation.simulate_plan import simulate
 from tests.helpers.fake_cuda import FakeCuda
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = str(Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx")
 SLICES = "h200:84sm,h200:48sm"
 

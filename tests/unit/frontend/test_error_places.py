@@ -8,6 +8,7 @@ import pytest
 
 from tessera.diagnostics import TesseraError
 from tessera.frontend.ptx.read_ptx import parse_module
+from tests.helpers.share import least
 
 TEXT = """\
 .version 8.0
@@ -98,7 +99,7 @@ def errors(text: str) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("spoilt", ["", "{0} {0}", ";", "17", "}}", ".zzz"])
 def test_the_line_of_a_spoilt_token(spoilt: str) -> None:
     checked = 0
-    for match in TOKEN.finditer(TEXT):
+    for match in [*TOKEN.finditer(TEXT)][:: least(1, 3)]:
         line = TEXT.count("\n", 0, match.start()) + 1
         new = spoilt.format(match[0])
         found = errors(TEXT[: match.start()] + new + TEXT[match.end() :])
@@ -111,7 +112,7 @@ def test_the_line_of_a_spoilt_token(spoilt: str) -> None:
         assert found[0][0] in lines, (match[0], line, found)
         syntax = [place for place, code in found if code in SYNTAX]
         assert len(syntax) <= 2, (match[0], line, found)
-    assert checked > 180
+    assert checked > least(180, 55)
 
 
 def test_a_missing_header_is_reported_once() -> None:

@@ -16,8 +16,6 @@ import pytest
 from tests.helpers.command import tessc
 from tests.helpers.corpus import ROOT
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = ROOT / "examples" / "traces" / "mlp.ptx"
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 BODY = HEAD + ".visible .entry k()\n{\n.reg .b32 %r<4>;\n"

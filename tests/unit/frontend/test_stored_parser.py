@@ -78,7 +78,7 @@ def read(text: str) -> object:
         return fault.diagnostics
 
 
-@pytest.mark.parametrize("cut", [None, 0.5, 0.9])
+@pytest.mark.parametrize("cut", [None, 0.5, pytest.param(0.9, marks=pytest.mark.slow)])
 def test_the_lexer_is_that_of_lark(cut: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text[: cut and int(cut * len(text))] for _, text in handwritten_texts()]
     ours = [read(text) for text in texts]

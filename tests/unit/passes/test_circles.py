@@ -12,6 +12,7 @@ from tessera.ir.plan.one_host import on_one_host
 from tessera.ir.plan.stream_operation import StreamOperation
 from tessera.passes.checker.circles import check_circles
 from tests.helpers.fake_cuda import FakeCuda
+from tests.helpers.share import least
 from tests.unit.backend.cuda.test_random_placements import random_model
 
 Orders = Mapping[str, Sequence[StreamOperation]]
@@ -68,7 +69,7 @@ def random_orders(seed: int) -> Orders:
 def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
     rng = random.Random(5)
     seen: Counter[tuple[int, bool]] = Counter()
-    for seed in range(20):
+    for seed in range(least(20, 6)):
         orders = random_orders(seed)
         requests = range(rng.randint(1, 3))
         submitted = dict.fromkeys(orders, requests)
@@ -85,7 +86,7 @@ def test_every_order_of_the_backend_ends_and_mutants_are_judged_right() -> None:
                     seen[queues, judged] += 1
                 if check_circles(mutant, given) is None:  # however streams share queues
                     assert all(ends(mutant, given, 1 + rng.randrange(4), rng) for _ in range(3))
-    assert min(seen.values()) > 20, seen
+    assert min(seen.values()) > least(20, 4), seen
     assert len(seen) == 4
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import pytest
+
 from tessera.diagnostics import Diagnostic, Severity
 from tessera.ir.program.program import Program
+from tessera.passes.footprint import footprint
 from tests.helpers.traces import COPY, dependences, trace
 
 GATHER = """
@@ -152,7 +157,9 @@ LOOP:
 """
 
 
-def test_a_loop_that_is_too_long_is_widened() -> None:
+def test_a_loop_that_is_too_long_is_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = partial(footprint.find_footprint, exact_budget=footprint.EXACT_BUDGET // 50)
+    monkeypatch.setattr(footprint, "find_footprint", find)
     steps = "launch m.walk grid=1,1,1 block=1,1,1 args=[y, u32:4000000000]\n"
     result = dependences(program(steps, WALK))
     assert [d.code for d in result.diagnostics] == ["TSR2006"]

@@ -21,8 +21,6 @@ from tessera.planning.make_plan import setting_of
 from tessera.planning.search.candidates import candidate_of
 from tests.helpers.share import share
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 
 def _divider(folder: Path, gpus: str, batch: int, link: str) -> Divider:
     step = ServingStep(

@@ -29,8 +29,6 @@ from tests.helpers.corpus import ROOT
 from tests.helpers.fake_cuda import FakeCuda
 from tests.helpers.served import contents, graph_of, model_of, served
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 PRODUCT = """//! tessera.trace 1
 //! buffer x bytes=1024 role=input dtype=f32 shape=1x256
 //! buffer w bytes=524288 role=weight dtype=f32 shape=512x256

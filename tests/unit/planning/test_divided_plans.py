@@ -18,8 +18,6 @@ from tessera.planning.given.setting import LoadedTrace
 from tessera.planning.make_plan import make_plan
 from tests.helpers.share import share
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 _GPUS = ("a100", "l40s", "h100", "h200", "l4")
 
 

@@ -9,8 +9,6 @@ from tessera.driver.plan import PlanOptions, plan
 from tessera.frontend.machine.machine_file import parse_machine
 from tessera.ir.plan.plan import Plan, hosts_of, staged_bytes
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MACHINE = """
 link = "100Gb/s"
 [[node]]

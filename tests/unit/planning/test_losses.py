@@ -15,8 +15,6 @@ from tessera.report.plan import plan_text
 from tests.helpers.planning import every_placement, random_problem
 from tests.helpers.share import share
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -11,8 +11,6 @@ import pytest
 from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tests.helpers.share import share
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACES = Path(__file__).parents[3] / "examples" / "traces"
 MLP = (TRACES / "mlp.ptx").read_text()
 
@@ -76,10 +74,8 @@ def test_a_plan_does_not_depend_on_names_of_steps_and_buffers(tmp_path: Path) ->
     wanted = list(figures(planned(tmp_path, "mine", "other", MLP)))
     kernels = ["linear", "relu", "count_positive", "saxpy", "scale_rows"]
     buffers = ["x", "w1", "b1", "w2", "b2", "hidden", "skip", "y", "active"]
-    for words in (
-        ("slots", "cycle", "transfer", "a", "zz"),
-        ("zz", "y9", "host", "slots", "cycle"),
-    ):
+    names = [("slots", "cycle", "transfer", "a", "zz"), ("zz", "y9", "host", "slots", "cycle")]
+    for words in share(names):
         text = MLP
         for name, word in zip(kernels, words, strict=True):
             text = re.sub(rf"\b{name}(?=\b|_param)", f"{word}_k", text)

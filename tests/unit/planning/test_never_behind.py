@@ -10,6 +10,7 @@ import pytest
 from tessera.diagnostics import TesseraError
 from tessera.driver.plan import PlanOptions, PlanReport, plan
 from tessera.simulation.simulate_plan import simulate
+from tests.helpers.share import share
 
 _NEAR = 1.003
 """Slots that lose less than this are left out."""
@@ -58,7 +59,7 @@ def _plan(trace: Path, machine: Path, strategy: str | None) -> PlanReport | None
         return None
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4])
+@pytest.mark.parametrize("seed", share([1, 3, 4]))
 def test_no_plan_is_slower_than_one_without_a_search(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     trace = _trace(rng, tmp_path / "step.ptx")

@@ -12,8 +12,6 @@ from tessera.ir.objectives import COST, LATENCY, SINGLE_OBJECTIVES, THROUGHPUT, 
 from tessera.ir.plan.verify_predictions import verify_predictions
 from tessera.report.plan import plan_text
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 # Their searches prove a bound. One that proves nothing returns 0.
 PROVED = {THROUGHPUT, LATENCY, COST}

@@ -12,8 +12,6 @@ from tessera.frontend.plan.tsp import parse_plan
 from tessera.ir.program.print_trace import print_program
 from tests.helpers.command import Outcome, tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -21,8 +21,6 @@ from tessera.simulation.known_work import KnownWork
 from tessera.simulation.simulate import Simulation, shares_of, with_counts
 from tessera.simulation.steady import Saturation
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[3] / "examples" / "traces" / "mlp.ptx"
 STEP_NS = {84: 1.0e6, 48: 0.9e6}
 

@@ -19,8 +19,6 @@ from tessera.planning.promise.trial import error_draws
 from tessera.simulation.noise import ErrorDraws, factors_of
 from tessera.simulation.simulate import with_counts
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACES = Path(__file__).parents[3] / "examples" / "traces"
 GIB = 1 << 30
 

@@ -41,8 +41,6 @@ from tessera.simulation.simulate_plan import SimulateOptions, simulate
 from tests.helpers.share import share
 from tests.unit.planning.test_planning_mix import MEGA, proved, trace
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 EXAMPLES = Path(__file__).parents[3] / "examples" / "traces"
 DEVICES = (0, 1)
 TRACES = (0, 1)

@@ -16,8 +16,6 @@ from tessera.report.kernel_names import MOST, short_name, short_names
 from tests.unit.report.contradictions import CHECKS
 from tests.unit.report.said import BARS, doubt_of, every_text
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 Texts = dict[tuple[str, str], str]
 
 

@@ -149,7 +149,9 @@ def on_terminal(*arguments: str, columns: str) -> str:
     return b"".join(parts).decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("columns", ["40", "80", pytest.param("200", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "columns", ["40", *(pytest.param(each, marks=pytest.mark.slow) for each in ("80", "200"))]
+)
 @pytest.mark.parametrize("command", [("gpus",), ("explain",), ("doctor",)], ids=lambda c: c[0])
 def test_commands_fit_the_terminal(command: tuple[str, ...], columns: str) -> None:
     shown = on_terminal(*command, columns=columns)

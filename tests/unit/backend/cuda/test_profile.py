@@ -29,8 +29,6 @@ from tests.helpers.command import tessc
 from tests.helpers.fake_cuda import CUresult, FakeCuda
 from tests.helpers.traces import HEADER
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 
@@ -413,6 +411,8 @@ def test_a_profile_says_how_it_came_about_and_plans_read_it(counting: Path, tmp_
         str(counting),
         "--gpus",
         "h200:84sm,h200:48sm",
+        "--strategy",
+        "dp",
         "-o",
         str(tmp_path / "p.tsp"),
         "--profile",

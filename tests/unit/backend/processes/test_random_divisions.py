@@ -20,7 +20,7 @@ from tessera.passes.division.part_kernels import with_part_kernels
 from tests.helpers.random_divisions import random_devices, random_division
 from tests.helpers.random_traces import random_program
 from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of, serve
-from tests.helpers.share import share
+from tests.helpers.share import least, share
 
 DEVICES = "abc"
 
@@ -62,13 +62,13 @@ def check_divisions(
 
 def test_equal_to_one_device() -> None:
     cut = twinned = 0
-    for seed in range(9):
+    for seed in range(least(9, 4)):
         ctas, wide = (1, 4, 8)[seed % 3], seed % 2 == 1
         program = random_program(seed, ctas=ctas, races=False, wide=wide)
         more = check_divisions([program], seed, plans=2, filled=seed % 2 == 0)
         cut, twinned = cut + more[0], twinned + more[1]
-    assert cut > 30
-    assert twinned > 30
+    assert cut > least(30, 10)
+    assert twinned > least(30, 10)
 
 
 def test_two_traces_share_weights_and_states() -> None:

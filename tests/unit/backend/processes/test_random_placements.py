@@ -21,7 +21,7 @@ from tests.helpers.served import Ask, assert_equal, expected, graph_of, model_of
 from tests.helpers.share import least, share
 from tests.helpers.traces import COPY, trace
 
-PLACEMENTS = 6
+PLACEMENTS = least(6, 4)
 REQUESTS = 3
 
 
@@ -71,13 +71,13 @@ def lowered_steps(model: Model) -> list[ir.Work]:
     return list(model.traces[0].program.work())
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_equal_to_one_device(seed: int) -> None:
     check_placements(seed, variable=False)
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_equal_to_one_device_with_a_module_variable(seed: int) -> None:
     check_placements(seed, variable=True)
@@ -96,7 +96,7 @@ def check_two_traces(seed: int) -> None:
     assert_equal(model, asks, expected(model, asks), done, states)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 @given(st.integers(0, 1 << 30))
 def test_two_traces_share_weights_and_states(seed: int) -> None:
     check_two_traces(seed)

@@ -279,7 +279,7 @@ def test_deep_stacks_of_many_threads_stay_small():
     down = RECURSION.replace("fact", "down").replace("@%p bra more", "bra more")
     body = "{ .param .b32 a; .param .b32 b; st.param.b32 [a], 1; call (b), down, (a); }"
     with pytest.raises(TesseraError, match="TSR5023"):
-        run(body, before=down, grid=1000, block=256)
+        run(body, before=down, grid=300, block=256)
 
 
 def test_large_local_arrays_in_many_threads():
@@ -291,10 +291,10 @@ def test_large_local_arrays_in_many_threads():
         ld.local.u32 %r10, [%rd5+65532];
         """
         + STORE,
-        grid=200,
+        grid=100,
         block=128,
     )
-    assert (out == lanes(200 * 128)).all()
+    assert (out == lanes(100 * 128)).all()
 
 
 def test_compiling_costs_in_proportion_to_the_labels(monkeypatch):

@@ -11,8 +11,6 @@ import tessera
 from tessera.diagnostics import TesseraError
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = """//! tessera.trace 1
 //! buffer w bytes=16 role=weight dtype=f32 shape=4
 //! buffer x bytes={bytes} role=input dtype=f32 shape={count}

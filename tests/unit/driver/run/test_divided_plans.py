@@ -35,8 +35,6 @@ from tests.helpers.random_divisions import random_devices, random_division
 from tests.unit.driver.run.test_sent_plan import sent
 from tests.unit.driver.run.test_verify import run_inline
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 LINEAR = Division((Cut(step=2, axis="x", edges=(0, 4, 6)),))
 

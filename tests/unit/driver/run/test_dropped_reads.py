@@ -20,8 +20,6 @@ from tests.helpers.random_traces import random_program
 from tests.helpers.share import share
 from tests.helpers.word_traces import word_trace
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 ON = {"cpu": "a=cpu,b=cpu", "slices": "a=cuda:0:84sm,b=cuda:0:48sm"}
 
 

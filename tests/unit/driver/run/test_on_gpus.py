@@ -18,8 +18,6 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.traces import COPY, trace
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 SLICES = "a=cuda:0:84sm,b=cuda:0:48sm"
 
 

@@ -21,8 +21,6 @@ from tests.helpers.plan_files import plan_of, write_plan
 from tests.helpers.random_traces import random_program
 from tests.helpers.share import share
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 

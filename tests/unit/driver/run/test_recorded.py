@@ -10,8 +10,6 @@ import pytest
 from tests.helpers.command import tessc
 from tests.helpers.traces import HEADER
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = f"""//! tessera.trace 1
 //! buffer x bytes=16 role=input dtype=f32 shape=4
 //! buffer y bytes=16 role=output dtype=f32 shape=4

@@ -12,8 +12,6 @@ from tessera.driver.load import load
 from tests.helpers.checkpoints import sharded
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACE = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 

@@ -22,8 +22,6 @@ from tessera.simulation.options import SimulateOptions
 from tessera.simulation.simulate_plan import simulate
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 SIZES = (4, 1 << 16, 1 << 20)
 
 

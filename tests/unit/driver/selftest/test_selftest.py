@@ -22,8 +22,6 @@ from tessera.driver.selftest.traces import TrialModel, TrialSize, trace_text
 from tests.helpers.command import Outcome, tessc
 from tests.helpers.fake_cuda import FakeCuda, Stream
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 SLICES = "h200:84sm,h200:48sm"
 SMALL = ("--size", "small", "--models", "decode", "--placements", "2", "--minutes", "60")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 import tessera
 from tessera.driver.analyses import remembering
 from tessera.driver.load import load
@@ -19,8 +17,6 @@ from tests.helpers.divided_plans import divided_plan
 from tests.helpers.tiny_model import BUFFERS, KERNEL, STEP, fault_in_one_replica
 from tests.helpers.traces import trace
 from tests.unit.driver.serve.test_generated import ANSWERS, TRACES
-
-pytestmark = pytest.mark.usefixtures("kept_analyses")
 
 LIMIT_S = 300
 

@@ -25,6 +25,7 @@ from tessera.driver.serve.follow import Following, Wanted
 from tessera.driver.serve.jobs import Job
 from tessera.driver.serve.scheduler import Scheduler
 from tessera.driver.serve.step_pace import StepPace
+from tests.helpers.share import least
 from tests.unit.driver.serve.test_mixed import TRACES, sizes_of
 from tests.unit.driver.serve.test_scheduler import FixedClock
 
@@ -127,9 +128,9 @@ MODULES = (jobs, block_cache, batches, scheduler)
 
 
 def test_blocks_hold_what_their_jobs_believe_and_all_jobs_end() -> None:
-    totals = [run(seed) for seed in SEEDS]
-    assert sum(reused for reused, _ in totals) > 5000
-    assert sum(count for _, count in totals) > 100
+    totals = [run(seed) for seed in SEEDS[: least(150, 50)]]
+    assert sum(reused for reused, _ in totals) > least(5000, 1500)
+    assert sum(count for _, count in totals) > least(100, 30)
     assert all(reused == 0 for reused, _ in (run(seed, reuse=False) for seed in range(20)))
 
 
@@ -227,11 +228,11 @@ def test_tokens_are_those_of_generate_with_all_of_it(monkeypatch: pytest.MonkeyP
         plan, backend="cpu", weights=TRACES / "mixed_model", steps={"end": [2]}, isolated=False
     ) as engine:
         assert engine.model.vocabulary == 64
-        for _ in range(2):
+        for some in (len(cases), 2):
             long = {"temperature": 0.7, "max_tokens": 12, "ignore_end": True}
             warm = [engine.submit([5, 6, 7, 8, 9, n], **long, seed=n) for n in (5, 15, 25)]
-            given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases]
-            assert [answer.result(300) for answer in given] == wanted
+            given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases[:some]]
+            assert [answer.result(300) for answer in given] == wanted[:some]
             drawn.append([answer.result(300) for answer in warm])
         assert drawn[0] == drawn[1]
         assert engine.reused_tokens > 0

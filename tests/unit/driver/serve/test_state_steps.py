@@ -31,12 +31,12 @@ def test_tokens_are_those_of_generate(monkeypatch: pytest.MonkeyPatch) -> None:
     ) as engine:
         assert (engine.sizes.blocks, engine.sizes.prefill, engine.model.resets) == (2, (), False)
         drawn = []
-        for _ in range(2):
+        for some in (len(cases), 1):
             lost = engine.submit([9, 8, 7, 6], max_tokens=20, ignore_end=True)
             lost.listen(lambda answer: answer.cancel() if len(answer.tokens) > 2 else None)
-            given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases]
+            given = [engine.submit(c["prompt"], max_tokens=len(c["answer"])) for c in cases[:some]]
             warm = engine.submit([5, 6], max_tokens=9, temperature=0.8, top_p=0.9, seed=3)
-            assert [answer.result(300) for answer in given] == wanted
+            assert [answer.result(300) for answer in given] == wanted[:some]
             drawn.append(warm.result(300))
             assert lost.ended == "cancelled"
         assert drawn[0] == drawn[1]

@@ -17,8 +17,6 @@ from tessera.report.page.model import Page, PageSection, page_value
 from tessera.report.page.render import page_html, read_page
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACES = Path(__file__).parents[4] / "examples" / "traces"
 MLP = TRACES / "mlp.ptx"
 

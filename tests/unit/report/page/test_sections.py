@@ -26,8 +26,6 @@ from tessera.report.page.render import page_html, page_json, read_page
 from tessera.report.page.timeline_section import timeline_section
 from tests.helpers.command import tessc
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 MLP = Path(__file__).parents[4] / "examples" / "traces" / "mlp.ptx"
 
 

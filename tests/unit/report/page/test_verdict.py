@@ -20,8 +20,6 @@ from tessera.report.page.inputs import read_given
 from tessera.report.page.verdict import best_other, brings, changes, instead, named, sources
 from tessera.report.page.who import who_does_what
 
-pytestmark = pytest.mark.usefixtures("kept_analyses")
-
 TRACES = Path(__file__).parents[4] / "examples" / "traces"
 STEPS = [TRACES / f"llama_steps_{name}.ptx" for name in ("prefill", "decode")]
 MLP = TRACES / "mlp.ptx"

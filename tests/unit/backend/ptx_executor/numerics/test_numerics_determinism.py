@@ -16,18 +16,19 @@ from tessera.backend.ptx_executor.numerics import approx, convert, floats, matri
 from tests.helpers import mma_cases
 from tests.helpers.numerics_cases import all_cases
 from tests.helpers.ptx_cases import inputs
+from tests.helpers.share import least
 
 ROOT = Path(__file__).parents[5]
 
 
-def digest() -> str:
-    """A digest of many results."""
+def digest(every: int) -> str:
+    """A digest of many results: of every case, or of one in so many."""
     state = hashlib.sha256()
     with quiet():
-        for case in all_cases():
+        for case in [*all_cases()][::every]:
             operands = [inputs(kind, at) for at, kind in enumerate(case.operands)]
             state.update(np.ascontiguousarray(case.function(*operands)).tobytes())
-        for case in mma_cases.cases()[:16]:
+        for case in mma_cases.cases()[:16:every]:
             arrays = mma_cases.case_inputs(case, 6)
             types = (case.shape, case.dt, case.at, case.bt, case.ct)
             for register in matrix.mma(*types, *(list(arrays[key]) for key in "abc")):
@@ -47,7 +48,8 @@ def test_results_do_not_depend_on_cpu_features():
     if not enabled:
         pytest.skip("NumPy dispatches on no feature of this CPU, so there is none to switch off")
     module = "tests.unit.backend.ptx_executor.numerics.test_numerics_determinism"
-    code = f"import {module} as t; print(t.digest())"
+    every = least(1, 3)
+    code = f"import {module} as t; print(t.digest({every}))"
     environment = os.environ | {
         "NPY_DISABLE_CPU_FEATURES": " ".join(enabled),
         "PYTHONPATH": str(ROOT),
@@ -62,4 +64,4 @@ def test_results_do_not_depend_on_cpu_features():
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout.strip() == digest()
+    assert run.stdout.strip() == digest(every)
