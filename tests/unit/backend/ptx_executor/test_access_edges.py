@@ -38,7 +38,7 @@ from tessera.backend.ptx_executor.memory.spaces import (
     is_in_space,
     scatter_generic,
 )
-from tessera.backend.ptx_executor.memory.watch import Checks
+from tessera.backend.ptx_executor.memory.watch import Checks, Shadow
 from tessera.backend.ptx_executor.simt.chunk import Chunk
 from tessera.diagnostics import TesseraError
 from tests.helpers.cpu_kernels import load
@@ -127,6 +127,20 @@ def test_generic_addresses_at_the_ends_of_windows() -> None:
     for base in (SHARED_BASE, LOCAL_BASE, PARAM_BASE):
         assert fault_of(gather_generic, chunk, row(base - 1), 1) == "TSR5002"
     assert fault_of(gather_generic, chunk, row(WINDOWS_END), 1) == "TSR5002"
+
+
+def test_stores_to_one_window_only() -> None:
+    chunk = chunk_of(ctas=1, threads=2)
+    words = np.array([[7, 9]], dtype=np.uint8)
+    for base, held in ((SHARED_BASE, chunk.shared.bytes), (LOCAL_BASE, chunk.local.bytes)):
+        before = held.copy()
+        scatter_generic(chunk.everyone, 0, row(base + 3, base + 5), 1, words, None)
+        rows = [0, 0] if base == SHARED_BASE else [0, 1]
+        assert held[rows, [3, 5]].tolist() == [7, 9]
+        before[rows, [3, 5]] = 7, 9
+        assert (held == before).all()
+    with pytest.raises(AddressFault, match="write to a kernel parameter"):
+        scatter_generic(chunk.everyone, 0, row(PARAM_BASE, PARAM_BASE + 1), 1, words, None)
 
 
 def test_generic_addresses_of_rows_and_lists() -> None:
@@ -427,6 +441,14 @@ def test_the_lane_that_is_blamed() -> None:
         flags = None if on is None else np.array(on)
         blame(chunk.everyone, fault, named, flags)
         assert fault.lane == (lane if lane >= 0 else before), (address, named)
+
+
+def test_bytes_that_have_been_written_and_freed() -> None:
+    space = AddressSpace(0, 1 << 12)
+    shadow = Shadow(space)
+    shadow.written(space.base + 512, 8)
+    shadow.forget(space.base + 514, 3)
+    assert np.flatnonzero(shadow.flags).tolist() == [512, 513, 517, 518, 519]
 
 
 def test_races_are_reported_where_they_are_asked_for_only() -> None:
