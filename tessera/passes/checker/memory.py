@@ -308,7 +308,7 @@ def check_capacity(
     for area in areas:
         card = card_of.get(area.device)
         if card in used:
-            used[card] += max(0, area.bytes) * max(0, area.count)
+            used[card] += area.bytes * area.count
     for card, need in used.items():
         if need > capacities[card]:
             findings.add(

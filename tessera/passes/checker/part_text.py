@@ -12,7 +12,7 @@ same, lines of source files aside. Every item of the module is still there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from tessera.diagnostics import Diagnostic
@@ -186,6 +186,16 @@ def _values(ctas: ir.CtaRange | None, cluster: ir.Triple | None) -> Values:
     return values
 
 
+def _calls_any(body: tuple[ptx.Statement, ...], functions: Collection[str]) -> bool:
+    """Whether a body calls what none of these functions is: one that a register names."""
+    for statement in ptx.walk_statements(body):
+        if isinstance(statement, ptx.Instruction) and statement.opcode.name == "call":
+            named = (o.name for o in statement.operands if isinstance(o, ptx.Name))
+            if next(named, "") not in functions:
+                return True
+    return False
+
+
 # --- functions -------------------------------------------------------------------------------
 
 
@@ -260,44 +270,50 @@ class _FunctionComparison:
         functions = {function.name for function in self.old.functions()}
         if not functions.isdisjoint(_declared(body)):
             return True
-        for statement in ptx.walk_statements(body):
-            if isinstance(statement, ptx.Instruction) and statement.opcode.name == "call":
-                named = (o.name for o in statement.operands if isinstance(o, ptx.Name))
-                if next(named, "") not in functions and any(map(self._reads, functions)):
-                    return True
-        return False
+        return _calls_any(body, functions) and any(map(self._reads, functions))
 
     def _reads(self, function: str) -> bool:
-        """Whether a function reads the number of its CTA."""
-        return not mentioned_names(self.old, function).isdisjoint(SHIFTED)
+        """Whether a function may read the number of its CTA, also by a call of any function."""
+        names = {function, *mentioned_names(self.old, function)}
+        functions = {own.name: own.is_entry for own in self.old.functions()}
+        defined = self.old.definitions()
+        bodies = [defined[name].body or () for name in names & defined.keys()]
+        if any(_calls_any(body, functions) for body in bodies):
+            called = [name for name, is_entry in functions.items() if not is_entry]
+            names.update(*(mentioned_names(self.old, name) for name in called))
+        return not names.isdisjoint(SHIFTED)
 
     def difference(self, old: object, new: object) -> str:
         """What differs between two nodes; empty if nothing does."""
-        if isinstance(old, ptx.Name) and isinstance(new, ptx.Name):
-            same = old.component == new.component and self._name(old.name, new.name)
-            return "" if same else f"`{new.name}` instead of `{old.name}`"
-        if isinstance(old, tuple) and isinstance(new, tuple):
-            mine = [each for each in old if not isinstance(each, ptx.Location)]
-            theirs = [each for each in new if not isinstance(each, ptx.Location)]
-            if len(mine) != len(theirs):
-                return "more or fewer statements"
-            return next(filter(None, map(self.difference, mine, theirs)), "")
-        if isinstance(old, ptx.Function) and isinstance(new, ptx.Function):
-            if replace(old, body=None) != replace(new, body=None) or old.has_body != new.has_body:
-                return f"`{old.name}` has changed"
-            return self.difference(old.body, new.body)
         if type(old) is not type(new):
             return "another kind of statement"
-        if isinstance(old, ptx.TargetList) and isinstance(new, ptx.TargetList):
-            same = replace(old, targets=()) == replace(new, targets=())
-            same = same and len(old.targets) == len(new.targets)
-            same = same and all(map(self._name, old.targets, new.targets))
-            return "" if same else "other targets"
-        if isinstance(old, ptx.Instruction) and isinstance(new, ptx.Instruction):
-            shorter = self._as_short(old, new)
-            if old.guard != new.guard or (old.opcode != new.opcode and not shorter):
-                return f"`{new.opcode}` instead of `{old.opcode}`"
-            return self.difference(old.operands, new.operands)
+        match old, new:
+            case ptx.Name() as mine, ptx.Name() as other:
+                same = mine.component == other.component and self._name(mine.name, other.name)
+                return "" if same else f"`{other.name}` instead of `{mine.name}`"
+            case tuple() as mine, tuple() as other:
+                kept = [
+                    [each for each in own if not isinstance(each, ptx.Location)]
+                    for own in (mine, other)
+                ]
+                if len(kept[0]) != len(kept[1]):
+                    return "more or fewer statements"
+                return next(filter(None, map(self.difference, *kept)), "")
+            case ptx.Function() as mine, ptx.Function() as other:
+                heads = replace(mine, body=None), replace(other, body=None)
+                if heads[0] != heads[1] or mine.has_body != other.has_body:
+                    return f"`{mine.name}` has changed"
+                return self.difference(mine.body, other.body)
+            case ptx.TargetList() as mine, ptx.TargetList() as other:
+                same = replace(mine, targets=()) == replace(other, targets=())
+                same = same and len(mine.targets) == len(other.targets)
+                same = same and all(map(self._name, mine.targets, other.targets))
+                return "" if same else "other targets"
+            case ptx.Instruction() as mine, ptx.Instruction() as other:
+                is_same = mine.opcode == other.opcode or self._as_short(mine, other)
+                if mine.guard != other.guard or not is_same:
+                    return f"`{other.opcode}` instead of `{mine.opcode}`"
+                return self.difference(mine.operands, other.operands)
         if is_dataclass(old) and not isinstance(old, ptx.Variable | ptx.Integer | ptx.Float):
             listed = (each.name for each in fields(old) if each.compare)
             pairs = ((getattr(old, name), getattr(new, name)) for name in listed)

@@ -158,7 +158,7 @@ def bytes_fault(ranges: Bytes, length: int, name: str) -> str | None:
         return f"has no bytes of `{name}`"
     last = -1
     for start, end in ranges:
-        if start <= last or start < 0 or end <= start:
+        if start <= last or end <= start:
             return f"has bytes {start}:{end} of `{name}`, which are out of order or none"
         last = end
     if last > length:

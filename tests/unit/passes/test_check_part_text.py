@@ -22,6 +22,7 @@ from tessera.passes.checker.part_text import (
 from tessera.passes.division.divide import divide
 from tessera.passes.division.part_kernels import with_part_kernels
 from tests.helpers.divided_plans import launch, program_of
+from tests.helpers.traces import trace
 from tests.unit.passes.test_check_parts import BYTES, HALVES, STEPS
 
 HEAD = ".version 8.5\n.target sm_90\n.address_size 64\n"
@@ -30,6 +31,11 @@ OTHERS = """
 .func all() { call row, (); ret; }
 .func same() { mov.u32 %a, %tid.x; ret; }
 .func alike() { call same, (); ret; }
+.func any() { call %f, (), proto; ret; }
+.func more() { call any, (); ret; }
+.func any();
+.extern .func elsewhere();
+.func outside() { call elsewhere, (); ret; }
 .alias other_row, row;
 .alias other_same, same;
 """
@@ -40,6 +46,7 @@ CALLED = (
     add.u32 %tessera_ctaid.x, %tessera_ctaid.x, 2; mov.u32 %a, %tessera_ctaid.y; ret; }
 .func all__of() { call row__of, (); ret; }
 .func all__wrong() { call row, (); ret; }
+.func any__of() { call %f, (), proto; ret; }
 """
 )
 VALUES: Values = {"%ctaid": ("x", "add", 2), "%nctaid": ("x", "mov", 8)}
@@ -177,6 +184,11 @@ def differs(old: str, new: str, values: Values = VALUES) -> str:
         # What is called through a register may be any function, and names may be hidden.
         ("call %f, (), proto;", "call %f, (), proto;", "a function that only a register or"),
         ("call (%a), %f, ();", "call (%a), %f, ();", "a function that only a register or"),
+        (".global .u64 t = row;", ".global .u64 t = row__of;", "instead of"),
+        ("call any, ();", "call any, ();", "`any` instead of `any`"),
+        ("call outside, ();", "call outside, ();", ""),
+        ("call more, ();", "call more, ();", "`more` instead of `more`"),
+        ("call any, ();", "call any__of, ();", "a function that only a register or a variable"),
         (".reg .u32 row;", ".reg .u32 row;", "a function that only a register or"),
         ("row: ret;", "row: ret;", "a function that only a register or a variable"),
         ("{ .reg .u32 same; }", "{ .reg .u32 same; }", "a function that only a register or"),
@@ -260,6 +272,44 @@ def test_calls_through_registers_where_no_function_counts_ctas() -> None:
     plain = ".func same() { ret; }"
     first, second = (module(entry("call %f, (), p;", name), plain) for name in ("k", "k2"))
     assert _FunctionComparison(first, second, VALUES).functions("k", "k2") == ""
+
+
+def test_a_function_that_only_a_table_names_is_no_part_of_a_copy() -> None:
+    """`g` calls `row` by a table, and no copy of it counts CTAs from those of its part."""
+    text = """
+    .func (.reg .u32 %o) row() { mov.u32 %o, ROW; ret; }
+    .global .u64 table[1] = { row };
+    .func (.reg .u32 %o) g()
+    {
+        .reg .u64 %f;
+        P: .callprototype (.reg .u32 _) _ ();
+        ld.global.u64 %f, [table];
+        call (%o), %f, (), P;
+        ret;
+    }
+    .visible .entry k(.param .u64 to)
+    {
+        .reg .b32 %at, %v;
+        .reg .b64 %to, %b;
+        ld.param.u64 %to, [to];
+        mov.u32 %at, %ctaid.x;
+        mul.wide.u32 %b, %at, 4;
+        add.u64 %to, %to, %b;
+        call (%v), g, ();
+        st.global.u32 [%to], %v;
+        ret;
+    }
+    """
+    for read, wanted in (("%ctaid.x", "`g` instead of `g` in `k__x"), ("%tid.x", "")):
+        program = trace(
+            "buffer y bytes=32 role=output",
+            text.strip().replace("ROW", read) + "\n",
+            "launch m.k grid=8,1,1 block=1,1,1 args=[y]",
+        )
+        divided = divide(program, HALVES)
+        found = said(with_part_kernels(divided), divided)
+        assert len(found) == (2 if wanted else 0)
+        assert all(wanted in one for one in found)
 
 
 def test_functions_are_compared_with_their_heads() -> None:

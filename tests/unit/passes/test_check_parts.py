@@ -8,14 +8,21 @@ from itertools import pairwise
 
 import pytest
 
+from tessera.ir.graph.access import Pin, PinKind
 from tessera.ir.plan.division import Cut, Division, Twin
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
-from tessera.passes.checker.division import check_division
+from tessera.passes.checker.division import (
+    _OF_A_DEVICE,
+    _UNSAFE,
+    _check_code,
+    check_division,
+)
 from tessera.passes.checker.division_calls import _is_attribute, _is_range, call_fault, may_vary
 from tessera.passes.checker.findings import Findings
 from tessera.passes.division.cut_calls import part_of_call
 from tessera.passes.division.divide import divide
+from tessera.wording import Wording
 from tests.helpers.divided_plans import launch, program_of
 from tests.helpers.served import graph_of
 from tests.unit.passes.test_cut_calls import read
@@ -363,6 +370,50 @@ def test_twins_may_run_at_the_same_time_as_their_ctas() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "is_cut", "has_twins"),
+    [
+        ("%tid", True, True),
+        ("%ctaid", True, True),
+        ("%smid", False, False),
+        ("%clock64", False, False),
+        ("%pm3", False, False),
+        ("%gridid", False, False),
+        ("%current_graph_exec", False, False),
+        ("clusterlaunchcontrol", False, False),
+        ("%envreg7", False, False),
+        ("%perctamemory_size", False, False),
+        ("%total_smem_size", True, False),
+        ("%reserved_smem_offset_0", True, False),
+        ("%aggr_smem_size", True, False),
+    ],
+)
+def test_what_the_code_of_parts_and_twins_may_name(
+    name: str, is_cut: bool, has_twins: bool
+) -> None:
+    (own,) = program_of(*PLAIN).launches()
+    for unsafe, allowed in ((_UNSAFE, is_cut), ((*_UNSAFE, *_OF_A_DEVICE), has_twins)):
+        findings = Findings()
+        _check_code({"sm_80": {"mov"}, "sm_90": {"mov", name}}, own, unsafe, findings)
+        assert [str(one.headline) for one in findings.result()] == [
+            f"step `#0 plain` is divided, and its code for `sm_90` uses `{name}`"
+        ] * (not allowed)
+
+
+def test_pinned_steps_are_not_divided() -> None:
+    program = program_of(*PLAIN)
+    divided = divide(program, HALVES)
+    graph = graph_of(divided)
+    pin = Pin(kind=PinKind.MEMORY, reason=Wording("a reason"))
+    first, second = graph.nodes
+    pinned = replace(graph, nodes=(first, replace(second, pins=(pin,))))
+    findings = Findings()
+    check_division(divided, pinned, HALVES, findings)
+    (found,) = findings.result()
+    assert "and the other parts of its step cannot run apart" in str(found.headline)
+    assert found.notes == ("it is pinned: a reason",)
+
+
 # --- library calls -------------------------------------------------------------------------------
 
 MM = "aten::mm reads=[x:f32[4,8], w:f32[8,16]] writes=[y:f32[4,16]]"
@@ -429,6 +480,13 @@ def test_parts_of_calls(record: str, axis: str, edges: tuple[int, ...]) -> None:
         (MM, "rows", (0, 1, 5), "`rows` is 4 long, and the parts end at 5"),
         (MM, "depth", (0, 1, 4), "`depth` is no dimension of every result"),
         (MM, "", (0, 1, 4), "`` is no dimension of every result"),
+        (
+            "tessera::paged_attention reads=[x:bf16[2,8,1,4], s:bf16[9,4,2,4], t:bf16[9,4,2,4], "
+            "i:s64[2,5]] writes=[y:bf16[2,8,1,4]]",
+            "",
+            (0, 2, 4),
+            "`` is no dimension of every result",
+        ),
         (
             "aten::mm reads=[x:f32[3,8], w:f32[8,0]] writes=[y:f32[3,0]]",
             "columns",
