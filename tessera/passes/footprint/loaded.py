@@ -43,7 +43,7 @@ def load_results(runner: SliceState, step: Step, mask: Mask) -> None:
         return
     operand = step.instruction.operands[step.effects[0].operand]
     address = lanes.only_in(runner.address(operand, step.index), mask.may)
-    width = (type_bits(types[0]) + 7) // 8
+    width = type_bits(types[0]) // 8
     for place, name in enumerate(step.targets):
         if name not in runner.code.needed:
             continue
@@ -66,7 +66,7 @@ def _word(
         value = _known_word(runner, address, offset, type, bits, index)
     if value is not None:
         return value
-    width = (type_bits(type) + 7) // 8
+    width = type_bits(type) // 8
     if may_be_address(runner.scene, address, offset, width):
         return lanes.of_kind(any_of_type(type, bits, index), HARD)
     return _named_word(runner, address, (offset, type), any_of_type(type, bits, index), bits)
@@ -124,7 +124,7 @@ def contents_value(
 
     `content` is the object's bytes. The addresses are in its zone, all of them.
     """
-    width = (type_bits(type) + 7) // 8
+    width = type_bits(type) // 8
     if width > 8:
         return None
     letter = "i" if type.startswith("s") else "u"

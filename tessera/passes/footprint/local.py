@@ -28,7 +28,6 @@ from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lane_ops import extend
 from tessera.passes.lane_values.lanes import (
     HARD,
-    MASK,
     MIXED,
     MOST_OPTIONS,
     NUMBER,
@@ -52,13 +51,13 @@ def local_access(runner: SliceState, step: Step, writes: bool, address: Lanes, m
         return
     type = next(m for m in opcode.modifiers if is_type(m))
     if writes:
-        _store_words(runner, step, address, (type_bits(type) + 7) // 8, mask)
+        _store_words(runner, step, address, type_bits(type) // 8, mask)
     else:
         _load_words(runner, step, address, type, mask)
 
 
 def _load_words(runner: SliceState, step: Step, address: Lanes, type: str, mask: Mask) -> None:
-    width = (type_bits(type) + 7) // 8
+    width = type_bits(type) // 8
     address = lanes.only_in(address, mask.may)
     zones, offsets = runner.scene.zones.decode(address.low())
     for place, name in enumerate(step.targets):
@@ -147,7 +146,7 @@ def _bounds(runner: SliceState, address: Lanes, zone: int, width: int) -> tuple[
         start, end = 0, len(runner.scene.parameters)
     elif reach < lanes.WIDE and highest - base + reach >= end:
         return 0, -1  # it may lead into another variable, and which one is unknown
-    high = end - width if reach >= lanes.WIDE else min(highest - base + reach, end - width)
+    high = min(highest - base + reach, end - width)
     low = start if reach >= lanes.WIDE else max(lowest - base, start)
     return -(-low // width) * width, high
 
@@ -189,17 +188,16 @@ def _store_words(runner: SliceState, step: Step, address: Lanes, width: int, mas
     places = distinct(offsets)
     known = address.span is None and bool((zones == LOCAL).all()) and width <= 8
     # Words side by side, or one: two that overlap would have to be forgotten for each other.
-    apart = len(places) == 1 or bool((np.diff(places) % width == 0).all())
+    apart = bool((np.diff(places) % width == 0).all())
     few = len(places) == 1 or (width == 8 and len(places) <= _MOST_STORES)
     if not known or not apart or not few or not _are_inside(runner, places, width * len(values)):
         runner.forget_words()
         return
     runner.work += _PLACE_COST * (len(places) - 1)
     for start in places.tolist():
-        is_here = Lanes((offsets == start).astype(np.uint64))
-        here = mask if len(places) == 1 else mask.narrow(is_here)
-        for place, value in enumerate(values if here is not None else ()):
-            assert here is not None
+        here = mask.narrow(Lanes((offsets == start).astype(np.uint64)))
+        assert here is not None
+        for place, value in enumerate(values):
             _store_word(runner, step, (start + place * width, width), value, here)
 
 
@@ -232,8 +230,5 @@ def _store_word(
 def any_of_type(type: str, bits: int, index: int) -> Lanes:
     """Any value that a load of a type can give."""
     width = type_bits(type)
-    if width >= bits or width > 32:
-        return lanes.unknown(bits, index)
-    if type[0] == "s":
-        return lanes.between(-(1 << (width - 1)), (1 << (width - 1)) - 1, bits, index)
-    return lanes.between(0, MASK[width] if width in MASK else (1 << width) - 1, bits, index)
+    low = -(1 << (width - 1)) if type[0] == "s" else 0
+    return lanes.between(low, low + (1 << width) - 1, bits, index)

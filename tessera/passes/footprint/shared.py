@@ -235,7 +235,7 @@ class SharedFollower:
             runner.unknown_results(step, mask)
             return
         address = load_address(runner, step)
-        width = (type_bits(type) + 7) // 8
+        width = type_bits(type) // 8
         for place, name in enumerate(step.targets):
             if name in runner.code.needed:
                 moved = lanes.add(address, lanes.scalar(place * width, 32), 32)
@@ -247,7 +247,7 @@ class SharedFollower:
     def _word(
         self, runner: SliceState, step: Step, address: Lanes, type: str, bits: int, mask: Mask
     ) -> Lanes:
-        width = (type_bits(type) + 7) // 8
+        width = type_bits(type) // 8
         cells = self._cells(address, width, mask)
         unsafe = cells is None or _in_open_loop(runner)
         if cells is None or unsafe or self.image.disturbed(cells, width, mask):

@@ -117,7 +117,7 @@ def words_of_store(step: Step) -> tuple[int, tuple[ptx.Operand, ...]] | None:
         return None
     source = step.instruction.operands[1]
     elements = source.elements if isinstance(source, ptx.Vector) else (source,)
-    return (type_bits(type) + 7) // 8, elements
+    return type_bits(type) // 8, elements
 
 
 def in_shared(runner: SliceState, follower: Follower, step: Step, mask: Mask) -> bool:

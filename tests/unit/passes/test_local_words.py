@@ -97,6 +97,15 @@ STORE = LOCALS + "mov.u64 %d1, 77; st.local.u64 [l+8], %d1; mov.u64 %d2, 78;"
          "ld.local.u64 %d0, [l+8];", ANYTHING[64]),
         ("mul.wide.u32 %d3, %t, 8; mov.u64 %d4, m; add.s64 %d4, %d4, %d3; st.local.u64 [%d4], %d3;"
          "ld.local.u64 %d0, [l+8];", ANYTHING[64]),
+        ("mul.wide.u32 %d3, %t, 4; mov.u64 %d4, l; add.s64 %d4, %d4, %d3; st.local.u64 [%d4], %d3;"
+         "ld.local.u64 %d0, [l+12];", ANYTHING[64]),
+        # Where it is not known where, or elsewhere than in local memory.
+        ("ld.global.u32 %r3, [%p0]; and.b32 %r3, %r3, 8; cvt.u64.u32 %d3, %r3; mov.u64 %d4, l;"
+         "add.s64 %d4, %d4, %d3; st.local.u64 [%d4], %d3; ld.local.u64 %d0, [l+8];", ANYTHING[64]),
+        ("ld.global.u64 %d4, [%p0]; ld.local.u64 %d0, [%d4];", ANYTHING[64]),
+        ("st.local.u64 [%p0+1048576], %d2; ld.local.u64 %d0, [l+8];", ANYTHING[64]),
+        ("ld.local.u64 %d0, [%p0+1048584];", ANYTHING[64]),
+        ("st.local.u64 [l+16], %d2; ld.local.v2.u64 {%d3, %d0}, [l+8];", ([78], None)),
         # Numbers of fewer bits, with a sign and without.
         ("mov.u32 %r1, 200; st.local.u8 [m], %r1; ld.local.s8 %r0, [m]; cvt.s64.s32 %d0, %r0;",
          ([MASK[64] - 55], None)),
@@ -171,6 +180,11 @@ def test_parts_of_pointers_in_parameters() -> None:
         value = local._parameter(made, np.array([[offset]]), width)
         assert value is not None
         assert (value.kind, made.recorder.doubt) == (kind, doubt), (offset, width)
+    made = excerpt("", pointers=3, pointer_words=(8,))
+    for offset, width, kind in ((0, 8, NUMBER), (1, 8, HARD), (4, 4, NUMBER), (16, 8, NUMBER)):
+        value = local._parameter(made, np.array([[offset]]), width)
+        assert value is not None
+        assert value.kind == kind
     made = excerpt("", more=".param .u64 n", values=bytes(8))
     value = local._parameter(made, np.array([[16, 1]]), 8)
     assert value is not None
@@ -256,6 +270,8 @@ def test_one_of_some_words() -> None:
     assert word(8, 8 * 15) == ([101], [15], 9)
     made.registers[own, 8] = lanes_of(0, span=4, why=3)
     assert word(0, 8) == ([0], [101], 3)
+    made.registers[own, 8] = lanes_of(0, span=4, why=0)
+    assert word(0, 8) == ([0], [101], 0)
     outside = lanes_of(made.object(0), span=8, kind=POINTER)
     assert local._any_word(made, outside, 0, 8, 9) is None
 
@@ -320,6 +336,41 @@ def test_inside_one_variable_each() -> None:
     assert not local._are_inside(excerpt(""), np.array([0]), 1)
 
 
+def test_what_an_atomic_instruction_gives_is_unknown() -> None:
+    body = "mov.u64 %d6, m; cvta.local.u64 %d6, %d6; atom.add.u64 %d2, [%d6], 1;"
+    assert told(loads(STORE + body, "%d2")) == ANYTHING[64]
+
+
+def test_a_store_forgets_the_words_that_it_overlaps() -> None:
+    made = excerpt(LOCALS)
+    (step,) = excerpt("st.global.u8 [%p0], 0;").steps("st")
+    value = lanes_of(5)
+    keys = [(at, width) for at in range(80, 130) for width in (1, 2, 4, 8)]
+    for start, width in ((100, 1), (100, 2), (101, 4), (96, 8)):
+        for known in (True, False):
+            made.registers = {"%t": value, **dict.fromkeys(keys, value)}
+            if not known:
+                del made.registers[start, width]
+            local._store_word(made, step, (start, width), lanes_of(6), EVERYBODY)
+            kept = {k for k in keys if k[0] >= start + width or k[0] + k[1] <= start}
+            assert made.registers.keys() == {"%t", (start, width)} | kept
+            assert told(made.registers[start, width]) == ([6], None)
+
+
+def test_who_stores_a_word_that_is_not_known() -> None:
+    made = excerpt(LOCALS)
+    made.local_kind = MIXED
+    (step,) = excerpt("st.global.u8 [%p0], 0;").steps("st")
+    some = flags(True, False)
+    local._store_word(made, step, (8, 8), lanes_of(6), EVERYBODY)
+    assert made.registers[8, 8].kind == NUMBER
+    local._store_word(made, step, (16, 8), lanes_of(6), Mask(some, some, some))
+    found = made.registers[16, 8]
+    assert (told(found), found.kind) == (([6, 0], [0, MASK[64]]), HARD)
+    local._store_word(made, step, (24, 8), lanes_of(6), Mask(some, NONE, NONE))
+    assert (24, 8) not in made.registers
+
+
 def test_a_store_by_threads_that_are_not_certain_joins() -> None:
     made = excerpt(STORE + "st.local.u64 [l+8], %d2; ld.local.u64 %d0, [l+8];", needed=["%d0"])
     *before, store, load, _ = (s for s in made.steps() if s.instruction.opcode.name != "ret")
@@ -335,6 +386,7 @@ def test_a_store_by_threads_that_are_not_certain_joins() -> None:
 def test_what_is_not_known_may_be_a_distance_that_was_stored() -> None:
     body = STORE + "sub.s64 %d5, %p0, %p1; st.local.u64 [m], %d5; ld.local.u64 %d0, [l];"
     assert loads(body).kind == HARD
+    assert excerpt(body, needed=["%d0"]).run().local_kind == MIXED
     body = STORE + "st.local.u64 [m], %p0; ld.local.u64 %d0, [l];"
     assert loads(body).kind == NUMBER
     body = STORE + "st.local.v2.u64 [l], {%d1, %p0}; ld.local.u64 %d0, [l+8];"
