@@ -274,6 +274,13 @@ def test_calls_through_registers_where_no_function_counts_ctas() -> None:
     assert _FunctionComparison(first, second, VALUES).functions("k", "k2") == ""
 
 
+def test_the_only_alias_of_a_function_that_counts_ctas() -> None:
+    others = ".func row() { mov.u32 %a, %ctaid.y; ret; }\n.alias other, row;"
+    first, second = (module(entry("mov.u64 %a, other;", name), others) for name in ("k", "k2"))
+    found = _FunctionComparison(first, second, VALUES).functions("k", "k2")
+    assert str(found) == "`other` instead of `other` in `k2`"
+
+
 def test_a_function_that_only_a_table_names_is_no_part_of_a_copy() -> None:
     """`g` calls `row` by a table, and no copy of it counts CTAs from those of its part."""
     text = """

@@ -11,13 +11,13 @@ import pytest
 
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import Node
-from tessera.ir.graph.region import Affine, Descriptor, Dimension
+from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
 from tessera.ir.plan.launch_program import Area, AreaKind, Home, Landing, LandingId, Place
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
 from tessera.passes.checker.bytes import join, ranges_of, region_hull
-from tessera.passes.checker.check_plan import _check_replica, check_plan
+from tessera.passes.checker.check_plan import _check_replica, check_plan, check_replica
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.fits import _too_large
 from tessera.passes.checker.homes import _home_fault
@@ -368,3 +368,100 @@ def test_sets_of_bytes() -> None:
     assert region_hull(affine(-16), 64) == (0, 4)
     assert region_hull(affine(50), 64) == (50, 62)
     assert region_hull(affine(-64), 64) == (0, 0)
+
+
+# --- pins ------------------------------------------------------------------------------------
+
+ALL = Interval(0, 64)
+PINNED_TEXT = """
+transfer 0 t a b 0:64
+transfer 1 y b host 0:64
+place t a 0
+place t b 0
+place y b 256
+a out: await 0; send 0
+b out: await 2; send 1
+"""
+
+
+def pin_findings(
+    effects: list[tuple[str, ...]], pinned: tuple[int, ...], devices: str, lines: str
+) -> list[tuple[str, ...]]:
+    """What is said of steps of which the last one reads `t` on b."""
+    steps = [
+        [(name, how, ALL) for name, how in zip(own[::2], own[1::2], strict=True)] for own in effects
+    ]
+    program, graph = build(
+        [("t", 64, ir.Role.TEMP), ("y", 64, ir.Role.OUTPUT)], steps, pinned=pinned
+    )
+    replica = lowered([program], PINNED_TEXT + lines)
+    found = check_replica(replica, [program], [graph], [tuple(devices)])
+    return [(one.code, str(one.headline), *one.notes, str(one.hint)) for one in found]
+
+
+def between(step: int, maker: int) -> list[tuple[str, ...]]:
+    return [
+        (
+            "TSR4010",
+            f"step `#{step} k{step}` on `b` may find in `t` what step `#{maker} k{maker}` on `a` "
+            "left, and one of them is pinned",
+            "it is pinned because it follows pointers",
+            "both have to be on one device",
+        )
+    ]
+
+
+def test_a_finding_names_the_step_on_another_device() -> None:
+    """Step 0 writes on b, where the pinned step 2 is; what is there then is from a."""
+    lines = """
+    b compute: run 0; record 0; await 1; run 2; record 2
+    a compute: run 1; record 0
+    b in: await 0; receive 0; record 1
+    """
+    effects = [("t", "must"), ("t", "must"), ("t", "read", "y", "must")]
+    assert pin_findings(effects, (2,), "bab", lines) == between(2, 1)
+
+
+def test_a_finding_names_the_step_that_is_pinned() -> None:
+    """Step 0 writes on a and is not pinned; step 1, which may write there too, is."""
+    lines = """
+    a compute: run 0; run 1; record 0
+    b in: receive 0; record 0
+    b compute: await 0; run 2; record 2
+    """
+    effects = [("t", "must"), ("t", "may"), ("t", "read", "y", "must")]
+    assert pin_findings(effects, (1,), "aab", lines) == between(2, 1)
+    assert pin_findings(effects, (0,), "aab", lines) == between(2, 0)
+    assert pin_findings(effects, (2,), "aab", lines) == between(2, 0)
+    assert pin_findings(effects, (), "aab", lines) == []
+
+
+@pytest.mark.parametrize("count", [2, 62, 63, 64, 65])
+def test_pins_of_many_devices(count: int) -> None:
+    """Sets of devices are numbers with a bit for each."""
+    program, graph = build(
+        [("t", 64, ir.Role.TEMP), ("y", 64, ir.Role.OUTPUT)],
+        [[("t", "must", ALL)], [("t", "read", ALL), ("y", "must", ALL)]],
+        pinned=(1,),
+    )
+    last = f"d{count - 1}"
+    text = f"""
+    transfer 0 t a {last} 0:64
+    transfer 1 y {last} host 0:64
+    place t a 0
+    place t {last} 0
+    place y {last} 256
+    a compute: run 0; record 0
+    a out: await 0; send 0
+    {last} in: receive 0; record 0
+    {last} compute: await 0; run 1; record 1
+    {last} out: await 1; send 1
+    """
+    replica = lowered([program], text)
+    names = ("a", *(f"d{number}" for number in range(1, count)))
+    replica = replace(replica, devices=names)
+    found = check_replica(replica, [program], [graph], [("a", last)])
+    assert [one.code for one in found] == ["TSR4010"]
+    turned = replace(replica, devices=names[::-1])
+    found = check_replica(turned, [program], [graph], [("a", last)])
+    assert [one.code for one in found] == ["TSR4010"]
