@@ -11,7 +11,7 @@ import pytest
 
 from tessera.backend.ptx_executor.device import Device
 from tessera.backend.ptx_executor.memory import access_log, host_memory, memory
-from tessera.backend.ptx_executor.memory.access import blame, split_words
+from tessera.backend.ptx_executor.memory.access import blame, load_vector, split_words
 from tessera.backend.ptx_executor.memory.access_log import AccessLog, Direction
 from tessera.backend.ptx_executor.memory.faults import AddressFault
 from tessera.backend.ptx_executor.memory.global_access import _block_view, gather_global
@@ -422,6 +422,27 @@ def test_a_word_that_is_not_taken_apart() -> None:
     word = np.array([[1 + 2j]])
     assert split_words(word, 16, 1) == [word]
     assert [w.item() for w in split_words(word, 8, 2)] == word.view(np.uint64)[0].tolist()
+
+
+def test_vectors_of_most_lanes() -> None:
+    """Of seven of eight, as they are and under a guard; the others keep what they had."""
+    chunk = chunk_of(ctas=2, threads=4)
+    mask = np.ones((2, 4), dtype=np.bool_)
+    mask[1, 2] = False
+    lanes = LaneSet(chunk, mask.reshape(-1))
+    assert lanes.kind == "masked"
+    address, words = row(0, 8, 16, 24), chunk.shared.words[4].reshape(2, -1)
+    found = load_vector(lanes, gather_shared, 0, address, 4, 2)
+    for number, part in enumerate(found):
+        wide = np.broadcast_to(part, (2, 4))
+        assert (wide[mask] == words[:, number:8:2][mask]).all()
+    guard = np.array([[True, False, True, True]])
+    olds = [np.full((2, 4), number, dtype=np.uint32) for number in (5, 6)]
+    found = load_vector(lanes, gather_shared, 0, address, 4, 2, guard, olds)
+    for number, part in enumerate(found):
+        wide = np.broadcast_to(part, (2, 4))
+        wanted = np.where(guard, words[:, number:8:2], olds[number])
+        assert (wide[mask] == wanted[mask]).all()
 
 
 def test_the_lane_that_is_blamed() -> None:
