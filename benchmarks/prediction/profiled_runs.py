@@ -58,6 +58,7 @@ COMPUTE = Queue.COMPUTE
 SHORT_S, SETTLE_S, LONG_S, PAUSE_S = 1.0, 2.0, 3.0, 0.5
 # The first requests of a load find an idle GPU.
 UNTIMED = 3
+LEAST = 3  # requests that a figure needs
 # A cache is at most this part of its length from its end.
 ROOM = 16
 ROUTER_DEVIATION = 0.05
@@ -222,7 +223,7 @@ def requests(
         handles.append(handle)
         if one_by_one:
             handle.result()
-        if time.perf_counter() > until:
+        if time.perf_counter() > until and len(handles) >= UNTIMED + LEAST:
             break
     return [handle.result() for handle in handles]
 
@@ -233,7 +234,7 @@ def figures(done: Sequence[Completion]) -> Iterable[tuple[str, Row]]:
     windows = {"short": (0.0, SHORT_S), "long": (SETTLE_S, float("inf"))}
     for key, (first, last) in windows.items():
         within = [one for one in done[UNTIMED:] if first <= (one.ended_ns - begun) / 1e9 <= last]
-        if len(within) < 3:
+        if len(within) < LEAST:
             continue
         ended = [one.ended_ns for one in within]
         computed = [

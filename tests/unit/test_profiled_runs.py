@@ -34,7 +34,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tessera.backend.cuda.targets.bindings", lambda: made)
     monkeypatch.setattr(profiled_runs, "UNTIMED", 0)
     monkeypatch.setattr(profiled_runs, "PAUSE_S", 0.0)
-    monkeypatch.setattr(profiled_runs, "LONG_S", 1.0)
+    monkeypatch.setattr(profiled_runs, "SHORT_S", float("inf"))
+    monkeypatch.setattr(profiled_runs, "LONG_S", 0.2)
     monkeypatch.setattr(profiled_runs, "SETTLE_S", 0.0)
 
 
