@@ -4,18 +4,20 @@ In: a module and a kernel. Out: per parameter the byte offsets of such words; No
 be a base. Callers use this to tell pointers from numbers in raw argument bytes: a word that looks
 like an address but never reaches an address operand in the code is a number.
 
-A word is followed through copies, sums, selections, bit operations, arguments of calls, local and
-shared memory to the address operand of an access. A word that is stored counts too, since it may be
-loaded again as an address. Products and shifts stop the search, because a stride is not a base; so
-does arithmetic on floats. The result errs towards "base", so callers also check whether the value
-points into an allocation.
+A word is followed through copies, sums, selections, bit operations, arguments of calls and memory
+to the address operand of an access. A word that is stored counts too, since it may be loaded again
+as an address. Products and shifts stop the search, because a stride is not a base; so does
+arithmetic on floats. A word in memory may come back from every load that may be of that state
+space. The results of an instruction that is not understood, and what it stores, may be any of its
+operands. The result errs towards "base", so callers also check whether the value points into an
+allocation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tessera.ir.opcodes import Meaning, OperandRole
+from tessera.ir.opcodes import Meaning, OperandRole, meaning_of
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.types import is_type, type_bits
 from tessera.passes.kernel_facts.inline_calls import inline_calls
@@ -93,9 +95,9 @@ def _moves_words(instructions: Sequence[ptx.Instruction], function: ptx.Function
         p.name for p in function.parameters if not p.dimensions and type_bits(p.type) <= 32
     )
     return any(
-        _moves_word(instruction, narrow)
+        (instruction.opcode.name in _MOVERS and _moves_word(instruction, narrow))
+        or meaning_of(instruction) is None
         for instruction in instructions
-        if instruction.opcode.name in _MOVERS
     )
 
 
@@ -127,10 +129,11 @@ def _stored(
         is_call = instruction.opcode.name == "call"
         if not is_call and not any(e.access.writes and e.space in _SEEN for e in meaning.effects):
             continue
-        places = _own_memory(instruction) if is_call else ()
+        is_copy = len(meaning.effects) > 1
+        places = _memory(instruction, meaning) if is_call or is_copy else ()
         words = frozenset[Word]().union(*(taints.get(place, ()) for place in places))
         for role, operand in zip(meaning.roles, instruction.operands, strict=False):
-            if role is OperandRole.SOURCE:
+            if role is OperandRole.SOURCE or not meaning.fits:
                 words = words.union(*(taints.get(name, ()) for name in registers_in(operand)))
         if words:
             stores.append((instruction, words))
@@ -146,8 +149,9 @@ def _carried(
     address but is not an address.
     """
     users = readers_of(instructions)
+    meanings = [known_meaning(instruction) for instruction in instructions]
     for index, instruction in enumerate(instructions):
-        for place in _own_memory(instruction):
+        for place in _memory(instruction, meanings[index]):
             users.setdefault(place, []).append(index)
     taints: dict[str, frozenset[Word]] = {}
     reached: dict[int, Meaning] = {}
@@ -155,8 +159,7 @@ def _carried(
     while pending:
         index = pending.pop()
         instruction = instructions[index]
-        if index not in reached:
-            reached[index] = known_meaning(instruction)
+        reached[index] = meanings[index]
         if not floats and _makes_float(instruction):
             continue
         for name, words in _flow(instruction, reached[index], names, taints):
@@ -173,19 +176,24 @@ def _makes_float(instruction: ptx.Instruction) -> bool:
     return bool(types) and not moves and types[0].startswith(("f", "bf", "tf"))
 
 
-def _is_parameter_load(instruction: ptx.Instruction, meaning: Meaning) -> bool:
-    return instruction.opcode.name == "ld" and any(
-        effect.space.startswith("param") for effect in meaning.effects
-    )
+def _is_parameter_load(instruction: ptx.Instruction) -> bool:
+    modifiers = instruction.opcode.modifiers
+    return instruction.opcode.name == "ld" and any(m.startswith("param") for m in modifiers)
 
 
-def _own_memory(instruction: ptx.Instruction) -> Iterator[str]:
-    """What stands for the memory of a thread or a CTA that an instruction names: the variables of
-    arguments and results, or a state space."""
+def _memory(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:
+    """What stands for the memory that an instruction may access: the variables of arguments and
+    results, or state spaces."""
+    spaces = {effect.space for effect in meaning.effects}
     if instruction.opcode.name == "call":
+        spaces.add("generic")
         yield from (
             f"@{name}" for operand in instruction.operands for name in registers_in(operand)
         )
+    if "generic" in spaces:
+        yield from ("@local", "@shared", "@global")
+    elif "global" in spaces:
+        yield "@global"
     for modifier in instruction.opcode.modifiers:
         if modifier.startswith("param"):
             operands = instruction.operands
@@ -201,13 +209,13 @@ def _flow(
     taints: dict[str, frozenset[Word]],
 ) -> Iterator[tuple[str, frozenset[Word]]]:
     """The words that each written register, and memory of the launch's own, may carry."""
-    if _is_parameter_load(instruction, meaning):
+    if _is_parameter_load(instruction):
         yield from _loaded(instruction, names, taints)
         return
     opcode = instruction.opcode.name
     is_memory = bool(meaning.effects) or opcode == "call"
-    places = [*_own_memory(instruction)] if is_memory else []
-    if opcode in _ENDS or (meaning.effects and not places):
+    places = [*_memory(instruction, meaning)] if is_memory else []
+    if meaning.fits and (opcode in _ENDS or (meaning.effects and not places)):
         return
     sources = [
         operand
@@ -221,8 +229,8 @@ def _flow(
             OperandRole.ADDRESS,
             OperandRole.UNKNOWN,
         }
-        and not (opcode == "mad" and place < 3)
-        and not (places and role is OperandRole.ADDRESS)
+        and not (opcode == "mad" and place < 3 and meaning.fits)
+        and not (places and role is OperandRole.ADDRESS and meaning.fits)
     ]
     words = frozenset[Word]().union(*(taints.get(place, ()) for place in places))
     for operand in sources:
@@ -240,12 +248,12 @@ def _loaded(
 ) -> Iterator[tuple[str, frozenset[Word]]]:
     """`ld.param`: the word at a known offset, or any word of the parameter in the address."""
     target, source = instruction.operands[:2]
-    width = int("".join(c for c in instruction.opcode.modifiers[-1] if c.isdigit()) or 0) // 8
+    types = [type_bits(m) for m in instruction.opcode.modifiers if is_type(m)]
     registers = list(results_in(target))
     direct, offset = place_of(source)
     for place, register in enumerate(registers):
         if direct in names:
-            at = None if offset is None else offset + place * width
+            at = offset + place * types[-1] // 8 if types and offset is not None else None
             yield register, frozenset({(direct, at)})
         else:
             through: frozenset[Word] = frozenset()
@@ -262,7 +270,7 @@ def _addressed(
     taints: dict[str, frozenset[Word]],
 ) -> Iterator[Word]:
     """The words in the address operands of an instruction, and the words that it stores."""
-    if _is_parameter_load(instruction, meaning):
+    if _is_parameter_load(instruction):
         return
     for role, operand in zip(meaning.roles, instruction.operands, strict=False):
         whole = role is OperandRole.TENSOR_MAP

@@ -27,10 +27,10 @@ first would extend to a path from the entry that avoids it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tessera.ir.opcodes import WRITTEN_ROLES, Bytes, MemoryEffect, special_register
+from tessera.ir.opcodes import WRITTEN_ROLES, MemoryEffect, special_register
 from tessera.ir.opcodes.special_registers import Varies
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
@@ -288,13 +288,8 @@ class ThreadConstants:
 
     def _parameter(self, step: Step) -> int | None:
         """The value of a load from a place inside one parameter of the kernel."""
-        name, offset = parameter_place(step)
-        size = self._sizes.get(name)
-        extent = step.effects[0].extent
-        count = extent.count if isinstance(extent, Bytes) else 0
-        if size is None or not count or not 0 <= offset <= size - count:
-            return None
-        return self._number((str(step.instruction.opcode), name, offset))
+        place = parameter_load(step, self._sizes)
+        return None if place is None else self._number((str(step.instruction.opcode), *place))
 
     def _value(self, operand: ptx.Operand, at: Place) -> int | None:
         if isinstance(operand, ptx.Integer | ptx.Unary | ptx.Binary | ptx.Cast):
@@ -331,6 +326,16 @@ class ThreadConstants:
         number = self._number(("sum", total, kept))
         self._sums[number] = total, kept
         return number
+
+
+def parameter_load(step: Step, sizes: Mapping[str, int | None]) -> tuple[str, int] | None:
+    """The parameter and the place of a plain load of bytes inside one parameter."""
+    name, offset = parameter_place(step)
+    size = sizes.get(name)
+    if size is None:
+        return None
+    width = step.effects[0].width
+    return (name, offset) if width is not None and 0 <= offset <= size - width else None
 
 
 def parameter_place(step: Step) -> tuple[str, int]:

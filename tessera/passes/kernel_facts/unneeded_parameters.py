@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tessera.ir.opcodes import Bytes
 from tessera.ir.program import program as ir
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.layout import size_bytes
-from tessera.passes.kernel_facts.operand_names import place_of, registers_in
+from tessera.passes.kernel_facts.operand_names import registers_in
+from tessera.passes.kernel_facts.own_reads import parameter_load
 
 if TYPE_CHECKING:
-    from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
+    from tessera.passes.kernel_facts.kernel_code import KernelCode
 
 
 def unneeded_parameters(code: KernelCode) -> frozenset[str]:
@@ -28,7 +28,7 @@ def unneeded_parameters(code: KernelCode) -> frozenset[str]:
         named = sizes.keys() & {name for o in operands for name in registers_in(o)}
         if not named:
             continue
-        if not _stays_inside(step, sizes):
+        if parameter_load(step, sizes) is None:
             # With the address of a parameter, the kernel could read any parameter.
             return frozenset()
         if any(name in code.needed for name in step.targets):
@@ -50,15 +50,3 @@ def without_values(
         for variable, argument in named
     )
     return replace(launch, arguments=arguments)
-
-
-def _stays_inside(step: Step, sizes: dict[str, int | None]) -> bool:
-    """Whether this is a load from a constant place inside one parameter."""
-    if step.instruction.opcode.name != "ld" or len(step.effects) != 1:
-        return False
-    effect = step.effects[0]
-    name, offset = place_of(step.instruction.operands[effect.operand])
-    size = sizes.get(name)
-    if not isinstance(effect.extent, Bytes) or size is None or offset is None:
-        return False
-    return 0 <= offset <= size - effect.extent.count

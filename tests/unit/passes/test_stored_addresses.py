@@ -6,7 +6,7 @@ import pytest
 
 from tessera.passes.dependences.pointer_words import moved_words
 from tessera.passes.dependences.stored_addresses import stored_addresses
-from tests.helpers.traces import COPY, dependences, trace
+from tests.helpers.traces import COPY, HEADER, dependences, trace
 
 KERNELS = (
     COPY
@@ -117,3 +117,65 @@ def test_words_of_states_that_are_moved(step: str, moved: list[str]) -> None:
     program = trace(BUFFERS + words, KERNELS, step)
     found = moved_words(program, dependences(program).graph)
     assert [buffer.name for _, buffer in found] == moved
+
+
+KEEP = """
+.visible .entry keep(.param .u64 x, .param .u64 y, .param .u64 t)
+{
+    .shared .align 16 .b8 sh[64];
+    .local .align 16 .b8 own[64];
+    .reg .b64 %d<9>;
+    ld.param.u64 %d1, [x];
+    ld.param.u64 %d2, [y];
+    ld.param.u64 %d3, [t];
+    sub.u64 %d4, %d2, %d1;
+    mov.u64 %d6, own;
+    cvta.local.u64 %d6, %d6;
+    LINES
+    ret;
+}
+.visible .entry move(.param .u64 x, .param .u64 t)
+{
+    .reg .b64 %d<9>;
+    ld.param.u64 %d1, [x];
+    ld.param.u64 %d3, [t];
+    ld.global.u64 %d4, [%d3];
+    add.u64 %d5, %d4, %d1;
+    st.global.u32 [%d5], 7;
+    ret;
+}
+"""
+BULK = "cp.async.bulk.global.shared::cta.bulk_group [%d3], [sh], 64;"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_kept"),
+    [
+        ("st.global.u64 [%d3], %d4;", True),
+        ("st.global.u64 [%d3], 5;", False),
+        ("st.u64 [%d6], %d4; ld.local.u64 %d5, [own]; st.global.u64 [%d3], %d5;", True),
+        ("st.local.u64 [own], %d4; ld.u64 %d5, [%d6]; st.global.u64 [%d3], %d5;", True),
+        ("st.global.u64 [%d1], %d4; ld.global.u64 %d5, [%d1]; st.global.u64 [%d3], %d5;", True),
+        ("st.local.u64 [own], 5; ld.u64 %d5, [%d6]; st.global.u64 [%d3], %d5;", False),
+        (f"st.shared.u64 [sh], %d4; {BULK}", True),
+        (f"st.shared.u64 [sh], 5; {BULK}", False),
+        ("_odd.u64 %d5, %d4; st.global.u64 [%d3], %d5;", True),
+        ("_odd.u64 [%d3], %d4;", True),
+    ],
+)
+def test_the_distance_of_two_buffers_leads_a_later_launch_into_the_other(
+    lines: str, is_kept: bool
+) -> None:
+    buffers = "".join(
+        f"buffer {name} bytes=4096 role={role}\n"
+        for name, role in (("x", "input"), ("y", "output"), ("t", "temp"))
+    )
+    steps = (
+        "launch m.keep grid=1,1,1 block=32,1,1 args=[x, y, t]\n"
+        "launch m.move grid=1,1,1 block=32,1,1 args=[x, t]\n"
+    )
+    header = HEADER.replace("8.0", "8.6").replace("80", "90")
+    program = trace(buffers, KEEP.replace("LINES", lines), steps, header)
+    node = dependences(program).graph.nodes[1]
+    names = {program.buffers[a.buffer].name for a in node.accesses if a.kind.writes}
+    assert names == ({"x", "y", "t"} if is_kept else {"x"})

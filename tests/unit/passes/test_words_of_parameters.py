@@ -42,6 +42,9 @@ def of(body: str) -> tuple[ptx.Module, ptx.Function]:
     return module, module.definitions()["k"]
 
 
+PROXY = ".tensormap::generic.release.gpu.sync.aligned"
+OWN = "mov.u64 %d2, own; cvta.local.u64 %d2, %d2;"
+BLOCK = "mov.u64 %d2, sh; cvta.shared.u64 %d2, %d2;"
 USE = "ld.global.u32 %r1, [%d2];"
 TENSOR = "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes"
 
@@ -61,6 +64,8 @@ TENSOR = "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx:
         (f"ld.param.v2.b16 {{%h1, %h2}}, [map+4]; cvt.u64.u16 %d2, %h2; {USE}", {"map": {6}}),
         (f"mov.u64 %d3, map; ld.param.u64 %d2, [%d3+8]; {USE}", {"map": None}),
         (f"mov.u64 %d3, map; add.u64 %d4, %d3, 8; ld.param.u64 %d2, [%d4]; {USE}", {"map": None}),
+        (f"ld.param.u64 %d2, [map+(1/0)]; {USE}", {"map": None}),
+        (f"ld.param._odd %d2, [map+8]; {USE}", {"map": None}),
         # A tensor map, by name or from memory.
         (f"{TENSOR} [sh], [map, {{%r1}}], [sh];", {"map": {0}}),
         (f"mov.u64 %d2, map; {TENSOR} [sh], [%d2, {{%r1}}], [sh];", {"map": {0}}),
@@ -100,6 +105,45 @@ def test_words_that_reach_addresses(body: str, words: dict[str, set[int] | None]
         ("st.local.u64 [own], %d1; ld.local.u64 %d2, [own]; st.u64 [%d1], %d2;", {("y", 0)}),
         ("st.shared.u64 [sh], %d1;", set()),
         ("st.param.b64 [a], %d1; call takes, (a);", {("y", 0)}),
+        # Forms of a later version: what is loaded may be any part, what is stored may be all.
+        ("ld.param._odd %r1, [x+4]; st.global.u32 [%d1], %r1;", {("x", None)}),
+        ("cvt._odd %r1, %d1; st.global.u32 [%d4], %r1;", {("y", 0)}),
+        (f"tensormap.cp_fenceproxy.global.shared::cta{PROXY} [%d1], [sh], 128;", set()),
+        # Through memory: the same space, a generic address, a copy from memory to memory.
+        (f"{OWN} st.local.u64 [own], %d1; ld.u64 %d3, [%d2]; st.u64 [%d1], %d3;", {("y", 0)}),
+        (
+            f"{OWN} st.u64 [%d2], %d1; ld.local.u64 %d3, [own]; st.global.u64 [%d4], %d3;",
+            {("y", 0)},
+        ),
+        (
+            f"{BLOCK} st.shared.u64 [sh], %d1; ld.u64 %d3, [%d2]; st.global.u64 [%d4], %d3;",
+            {("y", 0)},
+        ),
+        (
+            f"{BLOCK} st.u64 [%d2], %d1; ld.shared.u64 %d3, [sh]; st.global.u64 [%d4], %d3;",
+            {("y", 0)},
+        ),
+        (
+            "st.shared.u64 [sh], %d1; cp.async.bulk.global.shared::cta.bulk_group [%d4], [sh], 64;",
+            {("y", 0)},
+        ),
+        (
+            "st.shared.u64 [sh], %d1;"
+            f"tensormap.cp_fenceproxy.global.shared::cta{PROXY} [%d4], [sh], 128;",
+            {("y", 0)},
+        ),
+        (
+            "st.shared.u32 [sh], %r9; cp.async.bulk.global.shared::cta.bulk_group [%d4], [sh], 64;",
+            set(),
+        ),
+        ("st.local.u64 [own], %d1; call takes, (a);", {("y", 0)}),
+        ("_odd.b64 %d2, %d1; st.global.u64 [%d4], %d2;", {("y", 0)}),
+        ("_odd.b64 [%d4], %d1;", {("y", 0)}),
+        ("st._odd [%d4], %d1;", {("y", 0)}),
+        ("mul._odd.u64 %d2, %d1, %d1; st.global.u64 [%d4], %d2;", {("y", 0)}),
+        ("mad._odd.u64 %d2, %d1, %d5, %d5; st.global.u64 [%d4], %d2;", {("y", 0)}),
+        ("mul.lo.u64 %d2, %d1, %d1; st.global.u64 [%d4], %d2;", set()),
+        ("mad.lo.u64 %d2, %d1, %d5, %d5; st.global.u64 [%d4], %d2;", set()),
     ],
 )
 def test_words_that_are_stored(body: str, words: set[tuple[str, int]]) -> None:
@@ -147,6 +191,7 @@ def test_parameters_that_are_more_than_bases(body: str, valued: str) -> None:
         ("ld.param.u64 %d2, [x+4]; st.global.u32 [%d2], 1;", ""),
         ("ld.param.u64 %d2, [x+-4]; st.global.u32 [%d2], 1;", ""),
         ("ld.param.u64 %d2, [n]; st.global.u32 [%d2], 1;", ""),
+        ("ld.param.u64 %d2, [x+(1/0)]; st.global.u32 [%d2], 1;", ""),
         ("mov.u64 %d3, x; ld.param.u64 %d2, [%d3]; st.global.u32 [%d2], 1;", ""),
         ("_odd.u64 %d2, [x]; st.global.u32 [%d2], 1;", ""),
         ("ld.odd.u64 %d2, [x]; st.global.u32 [%d2], 1;", ""),
@@ -180,6 +225,7 @@ def hidden(body: str) -> tuple[HiddenAddresses, dict[str, int]]:
         ("ld.param.v2.u32 {%r1, %r2}, [map+16]; shr.u32 %d8, %r1, 3;", [("map", 16, 8)]),
         ("ld.param.u8 %h1, [map+16]; shr.u32 %d8, %h1, 3;", [("map", 16, 1)]),
         ("mov.u64 %d2, map; ld.param.u64 %d3, [%d2]; shr.u64 %d8, %d3, 3;", [("map", 0, -1)]),
+        ("ld.param.u64 %d2, [map+(1/0)]; shr.u64 %d8, %d2, 3;", [("map", 0, -1)]),
         # Floats of 32 bits from nothing longer are numbers.
         ("ld.param.u64 %d2, [x]; cvt.rn.f32.u64 %f1, %d2; cvt.rni.u64.f32 %d8, %f1;", []),
         ("ld.param.u64 %d2, [x]; cvt.u32.u64 %r1, %d2; cvt.rn.f32.u32 %d8, %r1;", []),
@@ -218,3 +264,14 @@ def test_a_launch_hides_what_lies_at_its_words() -> None:
         given = every.where({"x": 100}, [pointer], has_tables=False)
         assert given - {32} == {1, 16} | ({4} if is_hidden else set())
     assert 8 not in every.where({"x": 100}, [0, 4, 100], has_tables=False)
+
+
+def test_a_function_of_the_module_with_the_name_of_a_printer_does_not_print() -> None:
+    own = ".func vprintf(.param .b64 a) {{ call vprintf, (a); }}"
+    text = KERNEL.replace(".extern .func vprintf(.param .b64 a);", own)
+    body = "st.param.b64 [a], %d1; call vprintf, (a); ld.param.b64 %d8, [a];"
+    module = parse_module(text.format(body=body), "k.ptx")
+    flat = inline_calls(module, module.definitions()["k"])
+    found = hidden_addresses(module, flat, [known_meaning(i) for i in flat.instructions])
+    last = max(n for n, i in enumerate(flat.instructions) if i.opcode.name == "ld")
+    assert found.results[last] == 1 << 2 + found.words.index(("y", 0, 8))
