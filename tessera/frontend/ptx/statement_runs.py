@@ -180,7 +180,7 @@ class RunSplitter:
         return _BuiltOnDemand(_location)
 
     @functools.cached_property
-    def _operands(self) -> dict[str, Any]:
+    def _operands(self) -> dict[str, ptx.Operand]:
         return _BuiltOnDemand(self._operand)
 
     @functools.cached_property
