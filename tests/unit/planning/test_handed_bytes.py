@@ -45,17 +45,15 @@ def spans(*rows: tuple[int, int, int]) -> np.ndarray:
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def made(
+def maker_of(
     traces: Sequence[tuple[str, str]],
     served: Sequence[Sequence[int]],
     devices: Sequence[str] = ("a", "b"),
     hosts: dict[str, str] | None = None,
     *,
     whole: bool = True,
-    moved: Sequence[MovedSequence] = MOVED,
-    axis: int = 0,
-) -> HandOver:
-    """The hand-over between two replicas whose states have all bytes at home, on each device."""
+) -> HandOverMaker:
+    """Of two replicas whose states have all bytes at home, on each device."""
     programs = [trace(OUT + buffers, "", steps) for buffers, steps in traces]
     replicas = []
     for own, numbers in zip(devices, served, strict=True):
@@ -69,7 +67,13 @@ def made(
         )  # fmt: skip
         replicas.append(replace(held, homes=homes))
     graphs = [graph_of(program) for program in programs] if whole else None
-    return HandOverMaker(replicas, programs, graphs, hosts or {}).make(0, 1, moved, axis)
+    return HandOverMaker(replicas, programs, graphs, hosts or {})
+
+
+def made(
+    *given: Any, moved: Sequence[MovedSequence] = MOVED, axis: int = 0, **options: Any
+) -> HandOver:
+    return maker_of(*given, **options).make(0, 1, moved, axis)
 
 
 def taken(given: HandOver) -> dict[tuple[str, str, str], tuple[tuple[int, int, int], ...]]:
@@ -169,6 +173,16 @@ def test_rows_that_are_not_there(row: int, there: int, said: str) -> None:
     moved = (MovedSequence(RowPlace(row), RowPlace(there)),)
     with pytest.raises(TesseraError, match=said) if said else nullcontext():
         made([(state("k", ROWS), READS)], [[0], [0]], moved=moved)
+
+
+def test_bytes_of_one_sequence() -> None:
+    """In pieces, from both devices to both."""
+    halves = "memcpy x k+0 bytes=16"
+    given = maker_of([(state("k", "dtype=u8 shape=4x4x4"), halves)], [[0], [0]], ("ab", "ca"))
+    assert given.bytes_between(0, 1) == {("a", "c"): 16, ("a", "a"): 16}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maker, "MOST_BYTES", 5)
+        assert given.bytes_between(0, 1, 3, 4) == {("a", "c"): 12, ("a", "a"): 12}
 
 
 def test_tokens_of_a_sequence() -> None:
