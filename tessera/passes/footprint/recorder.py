@@ -96,11 +96,9 @@ class Recorder:
         if address.options:
             for option in address.options:
                 # One of several: even where it is exact, it is not certain.
-                span = np.zeros((1, 1), dtype=U64) if option.span is None else option.span
                 why = option.why if option.why >= 0 else address.why
-                self._add_open(
-                    index, effect, Lanes(option.low(), span, why, option.kind), width, may
-                )
+                here = Lanes(option.low(), option.span, why, option.kind)
+                self._add_open(index, effect, here, width, may)
         elif address.span is None:
             self._add_exact(index, effect, address, width, may, sure)
         else:
@@ -137,7 +135,7 @@ class Recorder:
                 self._close(index, effect)
             except Split:
                 raise Split(tuple(address.slopes)) from None
-        if address.span is None and not address.options and sure.any():
+        if address.span is None and sure.any():
             narrow = collapsed(address, sure)
             self.add_sure(SureWrite(index, effect, narrow.start, width, sure, narrow.slopes))
 
@@ -423,9 +421,7 @@ class Recorder:
 
 def _select(lo: Words, may: Flags, sure: Flags) -> tuple[Words, Flags | None]:
     """Addresses of the threads that may make an access; which are sure, None for all."""
-    shape = np.broadcast_shapes(lo.shape, may.shape)
-    if sure is not may:
-        shape = np.broadcast_shapes(shape, sure.shape)
+    shape = np.broadcast_shapes(lo.shape, may.shape, sure.shape)
     addresses = np.broadcast_to(lo, shape)
     chosen = np.broadcast_to(may, shape)
     picked = addresses.ravel() if may.size == 1 and may.flat[0] else addresses[chosen]
@@ -437,8 +433,6 @@ def _select(lo: Words, may: Flags, sure: Flags) -> tuple[Words, Flags | None]:
 def _spread(ranges: Ranges, moves: Offsets) -> Ranges:
     if len(moves) == 1:
         return intervals.shift(ranges, int(moves[0]))
-    if len(ranges) == 0:
-        return ranges
     spread = ranges[None, :, :] + moves[:, None, None]
     return intervals.union([spread.reshape(-1, 2)])
 

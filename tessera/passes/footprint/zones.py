@@ -65,7 +65,8 @@ class Zones:
         places = _places(self.salt, self.limit)
         place = np.searchsorted(places.starts, addresses, side="right") - 1
         offset = (addresses - places.addresses[place]).view(np.int64)
-        inside = (place >= 0) & (offset >= -REACH) & (offset < REACH)
+        # Before all zones, place is -1, and the offset into the last one is far below.
+        inside = (offset >= -REACH) & (offset < REACH)
         return np.where(inside, places.zones[place], 0), np.where(inside, offset, 0)
 
     def common(self, addresses: Words) -> tuple[int, int] | None:

@@ -21,6 +21,7 @@ from tessera.passes.lane_values.lanes import (
     U64,
     WIDE,
     Lanes,
+    add,
     one_of,
     scalar,
     sloped,
@@ -91,6 +92,9 @@ def test_addresses_in_no_object() -> None:
     assert recorder.nulls == {5: True}
     recorder.add(5, 0, lanes_of(0, B), 4, flags(1, 1), flags(0, 1))
     assert recorder.nulls == {5: True}
+    absorbed = added(lanes_of(0), ALL, NONE)
+    recorder.absorb(absorbed)
+    assert recorder.nulls == {5: True}
     assert added(lanes_of(0, A), flags(1, 1), flags(1, 1)).nulls == {5: True}
     recorder = added(lanes_of(0, NULLS))
     assert (recorder.nulls, recorder.unresolved) == ({}, {(5, 0): 5})
@@ -109,6 +113,7 @@ def test_addresses_that_move_in_a_loop() -> None:
         (8, ALL, ALL, (A + 64, A + 72)),
         (4, flags(1, 0), flags(1, 0), (A + 64, A + 72)),
         (4, ALL, flags(1, 0), (A + 64, A + 72)),
+        (4, flags(1, 0), ALL, (A + 64, A + 72)),
         (4, ALL, ALL, (A + 64, A + 76)),
         (4, ALL, ALL, (A + 64,)),
     ):
@@ -118,6 +123,62 @@ def test_addresses_that_move_in_a_loop() -> None:
         known, other = told(recorder)[5, 0], told(alone)[5, 0]
         assert known[0] == intervals.union([ranges((0, 4), (8, 12)), ranges(*other[0])]).tolist()
         assert known[1] == intervals.union([ranges((0, 4), (8, 12)), ranges(*other[1])]).tolist()
+
+
+def test_addresses_that_move_as_one() -> None:
+    recorder, address = Recorder(ZONES), lanes_of(A, A + 8, kind=POINTER)
+    for distance in (64, 64, -192):
+        recorder.add(5, 0, address, 4, ALL, ALL)
+        address = add(address, scalar(distance), 64)
+    recorder.add(5, 0, address, 4, ALL, ALL)
+    assert recorder._runs[5, 0].moves == [0, 64, 128, -64]
+    may = [[at, at + 4] for round in (-1, 0, 1, 2) for at in (64 * round, 64 * round + 8)]
+    assert told(recorder)[5, 0] == (may, may, None, True)
+    # Growing otherwise with the CTA, they move by no one distance.
+    recorder = added(sloped(lanes_of(A), slopes((X, 100)), 64))
+    recorder.add(5, 0, sloped(lanes_of(A + 1000), slopes((X, 200)), 64), 4, ALL, ALL)
+    may = [[at, at + 4] for at in (0, 100, 200, 1000, 1200, 1400)]
+    assert told(recorder)[5, 0] == (may, may, None, True)
+
+
+def test_what_accesses_cost() -> None:
+    """Work decides what is given up, so it has to follow what is done."""
+    many = lanes_of(*[A + 8 * place for place in range(10)])
+    back = lanes_of(*[A - 8 * place for place in range(10)])
+    grows = sloped(lanes_of(A), slopes((X, 100)), 64)
+    for address, may, work in (
+        (lanes_of(A), ALL, 4 + 2),
+        (many, ALL, 4 * 10 + 2),
+        (many, np.arange(10)[None, :] < 3, 4 * 3 + 2),
+        (back, ALL, (4 + 40) * 10 + 2),
+        (grows, ALL, 4 + 2 * 6 + 2),
+        (lanes_of(A, span=4), ALL, 1 + 1 + 8),
+        (lanes_of(A, B, span=(4, 4)), ALL, 2 + 1 + 16 + 32),
+    ):
+        recorder = added(address, may, may)
+        recorder.finish()
+        assert recorder.work == work, (told(recorder), work)
+    recorder = Recorder(ZONES)
+    assert recorder.work == 0
+    recorder.add_sure(SureWrite(5, 0, many.start, 4, ALL))
+    assert recorder.work == 40
+    recorder.add_bytes(5, 0, FIRST, ranges((0, 4), (8, 12)), ranges(), exact=True)
+    assert recorder.work == 40 + 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("parts", "each", "merged"),
+    [(64, 65, False), (65, 63, False), (65, 64, True), (512, 1, False), (513, 1, True)],
+)
+def test_many_parts_are_merged(parts: int, each: int, merged: bool) -> None:
+    recorder = Recorder(ZONES)
+    for part in range(parts):
+        listed = ranges(
+            *((16 * (each * part + n), 16 * (each * part + n) + 4) for n in range(each))
+        )
+        recorder.add_bytes(5, 0, FIRST, listed, ranges(), exact=True)
+        left = len(recorder.touched[Key(5, 0, FIRST)].may)
+        assert (left == 1 and part > 0) == (merged and part == parts - 1)
 
 
 def test_how_far_a_loop_may_move() -> None:
@@ -136,6 +197,9 @@ def test_how_far_a_loop_may_move() -> None:
         both = sorted([[0, 4], [distance, distance + 4]])
         assert told(recorder)[5, 0] == (both, both, None, True)
         assert not recorder.unresolved
+    recorder = added(lanes_of(A + REACH - 1))
+    assert told(recorder)[5, 0][0] == [[REACH - 1, REACH + 3]]
+    assert not recorder.unresolved
     recorder = added(lanes_of(A + REACH - 8))
     recorder.add(5, 0, lanes_of(A + REACH - 4), 4, ALL, ALL)
     told(recorder)
@@ -262,6 +326,10 @@ def test_addresses_that_grow_with_rounds() -> None:
     may = [[at, at + 4] for at in (0, 100, 200)]
     assert told(added(address)) == {(5, 0): (may, may, None, True)}
     assert told(added(address, ALL, NONE))[5, 0] == (may, [], None, True)
+    digit = RoundDigit(np.array([[2], [1]], dtype=np.int64))
+    address = sloped(lanes_of([A], [A + 1000], kind=POINTER), slopes((digit, 100)), 64)
+    may = [[at, at + 4] for at in (0, 100, 200, 1000, 1100)]
+    assert told(added(address)) == {(5, 0): (may, may, None, True)}
 
 
 def test_data_that_moves_all_threads_alike() -> None:
@@ -511,6 +579,28 @@ def test_what_belongs_to_an_object() -> None:
     assert next(draw_zones(frozenset({5}), 3840)).salt == 0
     for zone, shared in ((0, True), (SHARED, True), (3839, False), (3840, True), (FIRST, False)):
         assert may_be_shared(np.array([FIRST, zone])) == shared
+
+
+def test_each_zone_has_its_place() -> None:
+    used = [1, 2, 3, 4, *range(16, 20), *range(3840, 4096)]
+    drawn = [Zones(salt, 20) for salt in range(4)]
+    for zones in drawn:
+        addresses = np.array([zones.address(zone) for zone in range(4096)], U64)
+        assert not (addresses % U64(256)).any()
+        assert len({int(address) >> 42 for address in addresses}) == 4096
+        found, offsets = zones.decode(addresses)
+        assert [zone for zone in range(4096) if found[zone]] == used
+        assert found[used].tolist() == used
+        assert not offsets.any()
+        for zone in used:
+            address = zones.address(zone)
+            assert zones.between(address - 5, address + 5) == (zone, address)
+    for even, odd in ((0, 1), (2, 3)):
+        for zone in (1, 16, 4095):
+            pair = drawn[even].address(zone) - (1 << 41), drawn[odd].address(zone) - (1 << 41)
+            bits = (1 << 63) - 1 & ~(3 << 40) & ~255
+            assert pair[0] ^ pair[1] == bits
+    assert drawn[0].address(16) != drawn[2].address(16)
 
 
 def test_wide_is_anything() -> None:
