@@ -35,7 +35,7 @@ def join(parts: Sequence[Array]) -> Array:
     if not parts:
         return NOTHING
     ranges = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    if len(ranges) == 1 or (ranges[1:, 0] > ranges[:-1, 1]).all():
+    if (ranges[1:, 0] > ranges[:-1, 1]).all():
         return ranges
     ranges = ranges[ranges[:, 0].argsort(kind="stable")]
     reach = np.maximum.accumulate(ranges[:, 1])

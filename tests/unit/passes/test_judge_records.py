@@ -6,24 +6,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import Node
-from tessera.ir.graph.region import Affine, Descriptor, Dimension, Interval
+from tessera.ir.graph.region import Interval
 from tessera.ir.plan.launch_program import Area, AreaKind, Home, Landing, LandingId, Place
 from tessera.ir.plan.plan import Plan
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
-from tessera.passes.checker.bytes import join, ranges_of, region_hull
+from tessera.passes.checker.bytes import ranges_of
 from tessera.passes.checker.check_plan import _check_replica, check_plan, check_replica
+from tessera.passes.checker.expected import _hull
 from tessera.passes.checker.findings import Findings
 from tessera.passes.checker.fits import _too_large
-from tessera.passes.checker.homes import _home_fault
+from tessera.passes.checker.homes import _check_words, _home_fault
 from tessera.passes.checker.landings import find_landings
 from tessera.passes.checker.memory import _check_apart, _check_devices, _range_fault, check_capacity
 from tessera.passes.checker.shape import bytes_fault
+from tessera.passes.checker.tables import check_tables
 from tests.helpers.launch_text import lowered
 from tests.helpers.plan_cases import build
 from tests.helpers.plan_files import _read, plan_of
@@ -353,23 +354,6 @@ def test_landings(source: str, target: str, size: int, fault: str) -> None:
         assert found == {3: landing}
 
 
-def test_sets_of_bytes() -> None:
-    assert ranges_of([(4, 8), (3, 3), (5, 2), (0, 1), (8, 9)]).tolist() == [[0, 1], [4, 9]]
-    assert ranges_of([(3, 3)]).tolist() == []
-    assert join([]).tolist() == []
-    assert join([np.array([[4, 8], [0, 1]]), np.array([[1, 2]])]).tolist() == [[0, 2], [4, 8]]
-
-    def affine(offset: int) -> Affine:
-        piece = Descriptor(offset=offset, dimensions=(Dimension(count=3, stride=8),), width=4)
-        return Affine(pieces=(piece,))
-
-    assert region_hull(affine(0), 64) == (0, 20)
-    assert region_hull(affine(-4), 64) == (4, 16)
-    assert region_hull(affine(-16), 64) == (0, 4)
-    assert region_hull(affine(50), 64) == (50, 62)
-    assert region_hull(affine(-64), 64) == (0, 0)
-
-
 # --- pins ------------------------------------------------------------------------------------
 
 ALL = Interval(0, 64)
@@ -465,3 +449,108 @@ def test_pins_of_many_devices(count: int) -> None:
     turned = replace(replica, devices=names[::-1])
     found = check_replica(turned, [program], [graph], [("a", last)])
     assert [one.code for one in found] == ["TSR4010"]
+
+
+# --- addresses and weights -------------------------------------------------------------------
+
+STATES = [("p", 64, ir.Role.STATE), ("x", 64, ir.Role.STATE), ("y", 64, ir.Role.STATE)]
+
+
+def pointing(role: ir.Role = ir.Role.STATE, **words: dict[int, str]) -> ir.Program:
+    return build([("p", 64, role), *STATES[1:]], [], words=words)[0]
+
+
+@pytest.mark.parametrize(
+    ("programs", "slots", "written", "wanted"),
+    [
+        ([pointing(p={8: "x"})], 1, (0, 64), []),
+        ([pointing(p={8: "x"})], 2, (0, 64), ["bytes 8:16, and there are 2 slots"]),
+        ([pointing(p={8: "x"})], 2, (12, 20), ["bytes 12:16, and there are 2 slots"]),
+        ([pointing(p={8: "x"})], 2, (16, 64), []),
+        ([pointing(p={8: "x"})], 2, (0, 8), []),
+        ([pointing(ir.Role.WEIGHT, p={8: "x"})], 2, (0, 64), []),
+        ([pointing(p={8: "x"}), build(STATES[1:], [])[0]], 1, (0, 64), []),
+        (
+            [pointing(p={8: "x"}), build(STATES[:1], [])[0]],
+            1,
+            (0, 64),
+            ["bytes 8:16, and trace 1 has it too"],
+        ),
+        ([build(STATES[:1], [])[0], pointing(p={8: "x"})], 1, (0, 64), []),
+        (
+            [pointing(p={8: "x"}), pointing(p={8: "x"})],
+            2,
+            (0, 64),
+            [
+                "bytes 8:16, and there are 2 slots",
+                "bytes 8:16, and trace 1 has it too",
+                "bytes 8:16, and there are 2 slots",
+            ],
+        ),
+    ],
+)
+def test_addresses_that_a_step_may_overwrite(
+    programs: list[ir.Program], slots: int, written: tuple[int, int], wanted: list[str]
+) -> None:
+    replica = replace(lowered([]), slots=slots)
+    findings = Findings()
+    left = {(-1, "p"): ranges_of([written])}
+    _check_words(replica, dict(enumerate(programs)), left, findings)
+    what = "a step may overwrite addresses in the state `p`, "
+    assert headlines(findings) == [what + one for one in wanted]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wanted"),
+    [
+        ({"p": {0: "x"}}, {"p": {0: "x"}}, []),
+        (
+            {"p": {0: "x"}},
+            {"p": {0: "y"}},
+            [
+                "traces share `p` and put different addresses in it",
+                "traces share `p` on `a`, which points to `y`, and do not have that in one place",
+            ],
+        ),
+        ({"p": {0: "x"}}, {"p": {8: "x"}}, ["traces share `p` and put different addresses in it"]),
+        ({"p": {0: "x"}}, {}, ["traces share `p` and put different addresses in it"]),
+        ({}, {}, []),
+    ],
+)
+def test_traces_share_tables(
+    first: dict[str, dict[int, str]], second: dict[str, dict[int, str]], wanted: list[str]
+) -> None:
+    programs = [pointing(**first), pointing(**second)]
+    places = {
+        (trace, "a", number): Place(
+            trace=trace,
+            buffer=ir.BufferId(number),
+            device="a",
+            kind=AreaKind.LANE,
+            offset=256 * number,
+        )
+        for trace in range(2)
+        for number in range(3)
+    }
+    findings = Findings()
+    check_tables(places, {}, programs, findings)
+    assert headlines(findings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("spans", "wanted"),
+    [
+        ([], (0, 0)),
+        ([(8, 16)], (8, 16)),
+        ([(8, 16), (32, 40)], (8, 40)),
+        ([(8, 16), (100, 120)], (8, 16)),
+        ([(100, 120)], (0, 0)),
+        ([(8, 100)], (8, 64)),
+    ],
+)
+def test_what_a_step_touches_of_a_weight(
+    spans: list[tuple[int, int]], wanted: tuple[int, int]
+) -> None:
+    weight = [("w", 64, ir.Role.WEIGHT)]
+    _, graph = build(weight, [[("w", "read", Interval(*span)) for span in spans]])
+    assert _hull(list(graph.nodes[0].accesses), 64) == wanted
