@@ -108,7 +108,7 @@ def operand_bytes(operand: Operand) -> Ranges:
     starts = np.array([operand.pointer.offset], dtype=np.int64)
     run = width
     for stride, count in dimensions:
-        if stride <= run and len(starts) == 1:
+        if stride <= run:
             run = stride * (count - 1) + run
             continue
         if len(starts) * count > _MOST:

@@ -9,7 +9,7 @@ from tessera.ir.ptx import syntax as ptx
 from tessera.passes.kernel_facts.kernel_code import KernelCode, prepare_kernel
 from tessera.passes.kernel_facts.own_reads import ThreadConstants, loads_of
 
-KERNEL = """.version 8.6
+KERNEL = """.version 9.9
 .target sm_90a
 .address_size 64
 .global .align 16 .b8 held[64];
@@ -209,6 +209,8 @@ def test_an_instruction_does_not_come_before_itself() -> None:
         ("st.global.u32 [%d1], %r2; ld.global.nc.u32 %r3, [%d1];", [False]),
         ("ld.global.u32 %r4, [%d1]; ld.global.u32 %r3, [%d1];", [False, False]),
         ("st.global.u32 [%d1], %r2; ld.const.u32 %r3, [%d1];", [False]),
+        # A form of a later version may read anything behind its operands.
+        ("st.global.u32 [%d1], %r2; ld._odd.u32 %r3, [%d1];", [False, False]),
     ],
 )
 def test_loads_of_what_the_thread_has_stored(body: str, owns: list[bool]) -> None:
