@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,8 +39,11 @@ from tessera.ir.program.program import (
     Program,
     Role,
 )
+from tessera.passes.byte_sets import intervals
 from tessera.passes.checker.check_plan import check_replica
+from tessera.planning.lower.grains import BufferGrains
 from tessera.planning.lower.lower_plan import Lowering, lower_replica
+from tessera.planning.lower.moves import LEAST_AHEAD, _MoveWalk, _Ready
 from tests.helpers.plan_cases import build
 
 ROLES = {
@@ -468,3 +473,26 @@ def test_an_access_that_is_outside_its_buffer_moves_nothing() -> None:
         lowered = lower(one, "AAB")
         assert moves(lowered)[-1:] == [(1, "A", HOST, ((0, 64),))]
         assert check_replica(lowered, [one[0]], [one[1]], ["AAB"]) == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ((0, 8), 2), ((0, LEAST_AHEAD - 1), 2), ((0, LEAST_AHEAD), 1), ((LEAST_AHEAD, 8), 2),
+        ((0, LEAST_AHEAD - 8, 7, 8, 9), 3), ((0, LEAST_AHEAD - 8, 8), 2), ((0,), 1),
+    ],
+)  # fmt: skip
+def test_bytes_that_are_there_long_before_are_not_kept_waiting(
+    sizes: Sequence[int], count: int
+) -> None:
+    """The first row is made last; few bytes of the others wait for it, wherever they lie."""
+    far = 1 << 40
+    grains = [BufferGrains(far + 2 * LEAST_AHEAD, [intervals.interval(far, far + max(size, 1))])
+              for size in sizes]  # fmt: skip
+    rows = [_Ready("A", -number, number, (0,)) for number in range(len(sizes))]
+    walk: Any = SimpleNamespace(trace=SimpleNamespace(grains=grains))
+    left = list(rows)
+    assert _MoveWalk._together(walk, left) == rows[:count]
+    assert left == rows[count:]
+    alike = [_Ready("A", 5, number, (0,)) for number in range(len(sizes))]
+    assert _MoveWalk._together(walk, list(alike)) == alike
