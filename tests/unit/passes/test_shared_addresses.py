@@ -1,213 +1,223 @@
-"""What a kernel may do with an address of shared memory before made-up addresses could show."""
+"""Shared memory and special registers of an excerpt: parts that follow one instruction."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
-from tessera.frontend.ptx.read_ptx import parse_module
-from tessera.passes.kernel_facts.kernel_code import prepare_kernel
-from tessera.passes.kernel_facts.shared_use import BASE, SPACING, SharedUse, SharedVariable
-
-# What %r3 loads is an index of global memory, so that shared memory matters.
-KERNEL = """.version 8.6
-.target sm_90a
-.address_size 64
-{module}
-.visible .entry k(.param .u64 y, .param .u32 n)
-{{
-    .reg .pred %p<4>;
-    .reg .b32 %r<20>;
-    .reg .b64 %d<20>;
-    .reg .f32 %f<4>;
-    .shared .align 16 .b8 sh[512];
-    .shared .align 4 .b8 small[64];
-    .shared .align 1 .b8 bytes[64];
-    .local .align 16 .b8 own[64];
-    ld.param.u64 %d1, [y];
-    ld.param.u32 %r9, [n];
-    mov.u32 %r1, sh;
-    mov.u64 %d2, sh;
-    mov.u32 %r8, %tid.x;
-    setp.eq.u32 %p1, %r8, 3;
-    {body}
-    ld.shared.u32 %r3, [sh+4];
-    mul.wide.u32 %d3, %r3, 4;
-    add.s64 %d4, %d1, %d3;
-    st.global.u32 [%d4], %r8;
-    ret;
-}}
-"""
+from tessera.ir.ptx import syntax as ptx
+from tessera.passes.footprint import shared, shared_access
+from tessera.passes.footprint.scene import special_values
+from tessera.passes.footprint.shared_access import SharedSpace
+from tessera.passes.footprint.zones import SHARED
+from tessera.passes.kernel_facts.shared_use import BASE, SPACING
+from tessera.passes.lane_values.lanes import HARD, MASK, NUMBER, POINTER, U64, Lanes, unknown
+from tests.helpers.excerpts import EVERYBODY, excerpt, flags, lanes_of, told
 
 
-def used(body: str, module: str = "") -> tuple[SharedUse, list[str]]:
-    parsed = parse_module(KERNEL.format(body=body, module=module), "k.ptx")
-    code = prepare_kernel(parsed, parsed.definitions()["k"])
-    assert code.shared is not None
-    return code.shared, [str(i.opcode) for i in code.flat.instructions]
+def test_numbers_that_can_be_anything() -> None:
+    for value, wanted in (
+        (unknown(64, 1), True),
+        (lanes_of(0, 0, span=(MASK[64], MASK[64])), True),
+        (lanes_of(0, 0, span=(MASK[64], MASK[64] - 1)), False),
+        (lanes_of(0, span=MASK[64], kind=POINTER), False),
+        (lanes_of(0, span=MASK[64], kind=HARD), False),
+        (lanes_of(5, span=MASK[64]), False),
+        (lanes_of(0), False),
+    ):
+        assert shared._is_anything(value) == wanted
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "mov.b32 %r2, %r1;",
-        "cvta.shared.u64 %d5, %d2; st.u32 [%d5], %r8;",
-        "selp.b32 %r2, %r1, 64, %p1;",
-        "selp.b32 %r2, 64, %r1, %p1;",
-        "cvt.u64.u32 %d5, %r1; cvt.u32.u64 %r2, %d5;",
-        "cvt.s64.s32 %d5, %r1; cvt.u32.s64 %r2, %d5;",
-        "add.u32 %r2, %r1, %r8;",
-        "add.u32 %r2, %r8, %r1;",
-        "add.u64 %d5, %d2, 8; cvt.u32.u64 %r2, %d5;",
-        "sub.u32 %r2, %r1, %r8;",
-        "mad.lo.u32 %r2, %r8, 4, %r1;",
-        "or.b32 %r2, %r1, 15;",
-        "xor.b32 %r2, %r1, 8;",
-        "and.b32 %r2, %r1, -16;",
-        "and.b32 %r2, %r1, 0xFFFFFFF0;",
-        "and.b64 %d5, %d2, -16; cvt.u32.u64 %r2, %d5;",
-        "and.b64 %d5, %d2, 0xFFFFFFFFFFFFFFF0; cvt.u32.u64 %r2, %d5;",
-        "mov.u32 %r4, small; or.b32 %r2, %r4, 3;",
-        "add.u32 %r4, %r1, 4; or.b32 %r2, %r4, 8;",
-        # No addresses.
-        "mul.lo.u32 %r4, %r8, 4; and.b32 %r4, %r4, 60; add.u32 %r2, %r1, %r4;",
-        # What the excerpt does not need may be anything.
-        "mov.b32 %r2, %r1; mul.lo.u32 %r7, %r1, 3;",
-        "mov.b32 %r2, %r1; setp.eq.u32 %p3, %r1, 3;",
-        "mov.b32 %r2, %r1; st.global.u32 [%d1], %r1;",
-        "mov.b32 %r2, %r1; st.shared.u32 [sh+32], %r1;",
-        "mov.b32 %r2, %r1; st.shared::cta.u32 [sh+32], %r1;",
-    ],
-)
-def test_sums_and_copies_of_shared_addresses_are_plain(line: str) -> None:
-    assert used(f"{line} st.shared.u32 [%r2], %r8;")[0].is_plain
+@pytest.mark.parametrize("threads", [32, 40, 64])
+def test_warps_of_which_some_threads_are_elsewhere(threads: int) -> None:
+    def threads_of(*missing: int) -> Any:
+        return flags(*([number not in missing for number in range(threads)],))
+
+    nobody = np.zeros((1, threads), np.bool_)
+    assert not shared._split_warps(threads_of(), threads_of())
+    assert not shared._split_warps(nobody, nobody)
+    assert shared._split_warps(threads_of(), nobody)
+    for missing in (0, 31, threads - 1):
+        assert shared._split_warps(threads_of(missing), threads_of(missing))
+        assert shared._split_warps(threads_of(), threads_of(missing))
+    upper = threads_of(*range(32))
+    assert not shared._split_warps(upper, upper)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "mul.lo.u32 %r2, %r1, 1;",
-        "shl.b32 %r2, %r1, 0;",
-        "min.u32 %r2, %r1, %r8;",
-        "not.b32 %r2, %r1;",
-        "cvt.u16.u32 %h1, %r1; cvt.u32.u16 %r2, %h1;",
-        "mov.b32 %f1, %r1; cvt.f64.f32 %fd, %f1; mov.b64 %d5, %fd; cvt.u32.u64 %r2, %d5;",
-        "cvt.rn.f32.u32 %f1, %r1; mov.b32 %r2, %f1;",
-        "cvt.u32.u8 %r2, %r1;",
-        "mov.b64 {%r2, %r7}, %d2;",
-        "mov.b64 %d5, {%r1, %r8}; cvt.u32.u64 %r2, %d5;",
-        "add.u32 %r2, %r1, %r1;",
-        "add.cc.u32 %r2, %r1, %r8;",
-        "add.sat.s32 %r2, %r1, %r8;",
-        "sub.u32 %r2, %r8, %r1;",
-        "sub.u32 %r2, %r1, %r1;",
-        "sub.cc.u32 %r2, %r1, %r8;",
-        "sub.sat.s32 %r2, %r1, %r8;",
-        "mad.lo.u32 %r2, %r1, 1, %r8;",
-        "mad.lo.u32 %r2, %r8, %r1, %r8;",
-        "mad.lo.u32 %r2, %r1, 1, %r1;",
-        "mad.hi.u32 %r2, %r8, 4, %r1;",
-        "mad.lo.cc.u32 %r2, %r8, 4, %r1;",
-        "or.b32 %r2, %r1, 16;",
-        "or.b32 %r2, %r1, %r8;",
-        "or.b32 %r2, %r8, %r1;",
-        "or.b32 %r2, 8, %r1;",
-        "or.b32 %r2, %r1, -1;",
-        "xor.b32 %r2, %r1, 0x80000000;",
-        "xor.b64 %d5, %d2, 0x8000000000000000; cvt.u32.u64 %r2, %d5;",
-        "xor.b64 %d5, %d2, 0x100000000; cvt.u32.u64 %r2, %d5;",
-        "and.b32 %r2, %r1, 15;",
-        "and.b32 %r2, %r1, -17;",
-        "and.b32 %r2, %r1, 0x7FFFFFF0;",
-        "and.b64 %d5, %d2, 0xFFFFFFF0; cvt.u32.u64 %r2, %d5;",
-        "mov.u32 %r4, small; or.b32 %r2, %r4, 4;",
-        "mov.u32 %r4, bytes; or.b32 %r2, %r4, 1;",
-        # Of two alignments the lower counts, in whatever order they come.
-        "mov.u32 %r4, small; selp.b32 %r5, %r1, %r4, %p1; or.b32 %r2, %r5, 8;",
-        "mov.u32 %r4, small; selp.b32 %r5, %r4, %r1, %p1; or.b32 %r2, %r5, 8;",
-        "mov.u32 %r5, %r1; @%p1 mov.u32 %r5, small; or.b32 %r2, %r5, 8;",
-        "mov.u32 %r5, small; @%p1 mov.u32 %r5, %r1; or.b32 %r2, %r5, 8;",
-        # A branch and the address of another access tell what the address is.
-        "mov.b32 %r2, %r1; setp.eq.u32 %p2, %r1, 64; @%p2 bra DONE; DONE:",
-        "mov.b32 %r2, %r1; mul.wide.u32 %d6, %r1, 4; add.u64 %d7, %d1, %d6; st.u32 [%d7], 0;",
-        # Local and generic memory may give it back.
-        "mov.b32 %r2, %r1; st.local.u32 [own], %r1;",
-        "mov.b32 %r2, %r1; st.u32 [%d1], %r1;",
-    ],
-)
-def test_other_results_of_shared_addresses_are_not(line: str) -> None:
-    body = f".reg .b16 %h<2>; .reg .f64 %fd; {line} st.shared.u32 [%r2], %r8;"
-    assert not used(body)[0].is_plain
+def test_one_or_two_bytes_of_a_cell() -> None:
+    cell = lanes_of(0x87654321)
+
+    def piece(place: int, width: int, value: Lanes = cell) -> Any:
+        found = shared._piece(value, lanes_of(BASE + place), width, "u8", 7)
+        return (*told(found), found.kind, found.why)
+
+    assert [piece(place, 1)[0] for place in range(5)] == [[0x21], [0x43], [0x65], [0x87], [0x21]]
+    assert [piece(place, 2)[0] for place in (0, 2)] == [[0x4321], [0x8765]]
+    assert piece(0, 1) == ([0x21], None, NUMBER, -1)
+    assert piece(0, 1, lanes_of(5, kind=POINTER)) == ([5], None, HARD, -1)
+    assert piece(0, 1, lanes_of(5, span=1)) == ([0], [255], NUMBER, 7)
+    assert piece(0, 2, lanes_of(5, span=1, kind=POINTER)) == ([0], [65535], HARD, 7)
 
 
-@pytest.mark.parametrize(
-    ("stored", "is_opaque"),
-    [
-        ("st.shared.u32 [sh+8], %r1;", True),
-        ("st.shared.u32 [sh+8], %r8;", False),
-        ("st.shared.u32 [%r1], %r8;", False),
-        ("add.u32 %r2, %r1, 4; st.shared.u32 [sh+8], %r2;", True),
-        ("st.shared.u64 [sh+8], %d2;", True),
-    ],
-)
-def test_stores_of_addresses_are_opaque(stored: str, is_opaque: bool) -> None:
-    use, opcodes = used(stored)
-    stores = {n for n, opcode in enumerate(opcodes) if opcode.startswith("st.shared")}
-    assert use.opaque == (stores if is_opaque else set())
-    assert use.is_plain
-
-
-def test_variables_have_places_of_their_own() -> None:
-    use, _ = used("", ".extern .shared .align 16 .b8 open[];\n.shared .b64 all[4];")
-    assert use.variables == {
-        "open": SharedVariable(BASE, None),
-        "all": SharedVariable(BASE + 2 * SPACING, 32),
-        "sh": SharedVariable(BASE + 3 * SPACING, 512),
-        "small": SharedVariable(BASE + 4 * SPACING, 64),
-        "bytes": SharedVariable(BASE + 5 * SPACING, 64),
+def space(*sizes: int | None, dynamic: int = 0) -> SharedSpace:
+    variables = {
+        str(number): SimpleNamespace(base=BASE + number * SPACING, size=size)
+        for number, size in enumerate(sizes)
     }
-    assert use.is_plain
-    assert not use.has_addresses
+    use, scene = SimpleNamespace(variables=variables), SimpleNamespace(dynamic_shared=dynamic)
+    return SharedSpace(use, scene)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("count", "is_plain"), [(61, True), (62, False)])
-def test_at_most_64_variables_have_places(count: int, is_plain: bool) -> None:
-    more = " ".join(f".shared .b32 more{number};" for number in range(count))
-    assert used("", more)[0].is_plain is is_plain
+def test_where_variables_of_shared_memory_are() -> None:
+    two = space(12, 8)
+    assert (two.cells, two.first.tolist()) == (6, [0, 4, 6])
+
+    def place(number: int, width: int, where: SharedSpace = two) -> Any:
+        cells, ends, inside = where.place(np.array([number], U64), width)
+        return (int(cells[0]), int(ends[0])) if inside[0] else None
+
+    assert place(BASE, 4) == (0, 4)
+    assert place(BASE + 8, 4) == (2, 4)
+    assert place(BASE + 11, 1) == (2, 4)
+    assert place(BASE + 11, 2) is None
+    assert place(BASE + 8, 8) is None
+    assert place(BASE, 12) == (0, 4)
+    assert place(BASE, 13) is None
+    assert place(BASE + SPACING, 8) == (4, 6)
+    assert place(BASE + SPACING + 4, 4) == (5, 6)
+    assert place(BASE + SPACING, 9) is None
+    assert place(BASE + 2 * SPACING, 1) is None
+    assert place(BASE - 1, 1) is None
+    assert place(BASE - SPACING, 1) is None
+    assert place(BASE + 4, 4, space(None, dynamic=8)) == (1, 2)
+    assert place(BASE + 4, 5, space(None, dynamic=8)) is None
+    assert place(BASE, 1, space()) is None
+    assert space().cells == 0
 
 
-def test_a_variable_of_a_function_that_is_inlined_is_under_another_name() -> None:
-    function = ".func f() { .shared .b32 mine; st.shared.u32 [mine], 1; ret; }"
-    assert used("", function)[0].is_plain
-    assert not used("call f;", function)[0].is_plain
+def test_addresses_in_brackets() -> None:
+    run = excerpt("st.shared.u8 [%r0], 0; st.global.u8 [%d0], 0;")
+    run.registers["%r0"], run.registers["%d0"] = lanes_of(7), lanes_of((5 << 32) + 9)
+
+    def at(*parts: Any) -> Any:
+        return told(shared_access.shared_address(run, ptx.Address(parts), 3))
+
+    anything = ([0], [MASK[32]])
+    assert at(ptx.Name("%r0")) == ([7], None)
+    assert at(ptx.Name("%d0")) == ([9], None)
+    assert at(ptx.Name("%r0"), ptx.Name("%d0")) == anything
+    assert at() == anything
+    assert told(shared_access.shared_address(run, ptx.Name("%r0"), 3)) == anything
+    assert at(ptx.Not(ptx.Name("%c0"))) == anything
+    assert at(ptx.Name("nothing")) == anything
 
 
-NEED = "mul.wide.u32 %d6, %r5, 4; add.u64 %d7, %d1, %d6; st.global.u32 [%d7], %r8;"
+class _Follower:
+    def step(self, *_: Any) -> None: ...
+    def load(self, *_: Any) -> None: ...
+    def call(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("body", "loads"),
-    [
-        (f"ld.shared.u32 %r5, [sh]; {NEED}", 2),
-        ("ld.shared.u32 %r5, [sh]; st.global.u32 [%d1], %r5;", 1),
-        (f"ld.global.u32 %r5, [%d1]; {NEED}", 1),
-        (f"ld.u32 %r5, [%d1]; {NEED}", 1),
-        (f"cvta.to.shared.u64 %d9, %d2; ld.u32 %r5, [%d1]; {NEED}", 1),
-        (f"cvta.global.u64 %d9, %d1; ld.u32 %r5, [%d1]; {NEED}", 1),
-        (f"cvta.shared.u64 %d9, %d2; ld.u32 %r5, [%d9]; {NEED}", 2),
-        (f"cvta.shared.u64 %d9, %d2; ld.local.u32 %r5, [own]; {NEED}", 1),
-        (f"mapa.u64 %d9, %d1, 0; ld.u32 %r5, [%d9]; {NEED}", 1),
-        (f"mapa.shared::cluster.u32 %r7, %r1, 0; ld.u32 %r5, [%d1]; {NEED}", 2),
-        (f"atom.shared.add.u32 %r5, [sh], 1; {NEED}", 1),
-        ("ld.shared.v2.u32 {%r5, %r6}, [sh]; " + NEED.replace("%r5", "%r6"), 2),
-    ],
-)
-def test_loads_that_may_be_from_shared_memory(body: str, loads: int) -> None:
-    use, opcodes = used(body)
-    assert len(use.loads) == loads
-    assert {opcodes[n].partition(".")[0] for n in use.loads} == {"ld"}
-    assert not use.has_addresses
+def converted(body: str, value: Lanes | None, *, follows: bool = True) -> Any:
+    run = excerpt(body, needed=["%d0"])
+    run.shared = _Follower() if follows else None
+    (step,) = run.steps("cvta")
+    start = run.scene.zones.address(SHARED)
+    if value is not None:
+        run.registers["%d1"] = value
+    shared_access.convert_shared(run, step, step.instruction.operands[1], EVERYBODY)
+    found = run.registers["%d0"]
+    low = [(number - start) & MASK[64] for number in found.start[0].tolist()]
+    return low, found.start[0].tolist(), found.span is None, found.kind
 
 
-def test_loads_of_eight_bytes_may_give_addresses() -> None:
-    body = "ld.shared.u64 %d5, [sh]; st.global.u32 [%d5], %r8;"
-    assert used(body)[0].has_addresses
+def test_generic_addresses_of_shared_memory() -> None:
+    there, back = "cvta.shared.u64 %d0, %d1;", "cvta.to.shared.u64 %d0, %d1;"
+    start = excerpt("").scene.zones.address(SHARED)
+    assert converted(there, lanes_of(16, 24))[::2] == ([16, 24], True)
+    assert converted(there, lanes_of(16))[3] == POINTER
+    low, number, is_exact, kind = converted(there, lanes_of(16, span=4))
+    assert (low, is_exact, kind) == ([0], False, POINTER)
+    assert converted(there, lanes_of(16), follows=False)[::2] == ([0], False)
+    address = lanes_of(start + 16, start + 24, kind=POINTER)
+    assert converted(back, address)[1:] == ([16, 24], True, NUMBER)
+    anything = ([0], False, NUMBER)
+    assert converted(back, address, follows=False)[1:] == anything
+    assert converted(back, lanes_of(start + 16, span=4))[1:] == anything
+    assert converted(back, lanes_of(16))[1:] == anything
+    assert converted(back, lanes_of(excerpt("").object(0)))[1:] == anything
+    assert number != [16]
+
+
+def test_special_registers() -> None:
+    run = excerpt("", threads=40, grid=(4, 6, 2), cluster=(2, 3, 1), dynamic_shared=77)
+    found = special_values(run.scene, run.piece)
+
+    def row(name: str) -> Any:
+        return found[name].low()[..., :].ravel().tolist()
+
+    lanes = [thread % 32 for thread in range(40)]
+    assert row("%laneid") == lanes
+    for name, number in (
+        ("eq", lambda lane: 1 << lane),
+        ("lt", lambda lane: (1 << lane) - 1),
+        ("le", lambda lane: (2 << lane) - 1),
+        ("gt", lambda lane: 0xFFFFFFFF - ((2 << lane) - 1)),
+        ("ge", lambda lane: 0xFFFFFFFF - ((1 << lane) - 1)),
+    ):
+        assert row(f"%lanemask_{name}") == [number(lane) for lane in lanes], name
+    for name, value in (
+        ("%dynamic_smem_size", 77), ("WARP_SZ", 32), ("%tid.w", 0), ("%ctaid.w", 0), ("%ntid.w", 1),
+        ("%nctaid.w", 1), ("%ntid.x", 40), ("%ntid.y", 1), ("%nctaid.x", 4), ("%nctaid.y", 6),
+        ("%nctaid.z", 2), ("%tid.y", 0), ("%cluster_nctaid.x", 2), ("%cluster_nctaid.y", 3),
+        ("%cluster_nctaid.z", 1), ("%nclusterid.x", 2), ("%nclusterid.y", 2), ("%nclusterid.z", 2),
+        ("%cluster_nctarank", 6), ("%cluster_ctaid.z", 0),
+    ):  # fmt: skip
+        assert set(row(name)) == {value}, name
+    assert row("%tid.x") == [*range(40)]
+    assert row("%ctaid.x") == [0, 1, 2, 3]
+    assert row("%ctaid.y") == [*range(6)]
+    assert row("%clusterid.x") == [0, 0, 1, 1]
+    assert row("%clusterid.y") == [0, 0, 0, 1, 1, 1]
+    assert row("%clusterid.z") == [0, 1]
+    assert row("%cluster_ctaid.x") == [0, 1, 0, 1]
+    assert row("%cluster_ctaid.y") == [0, 1, 2] * 2
+    rank = found["%cluster_ctarank"].low().squeeze()
+    assert rank[:3].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3], [4, 5, 4, 5]]
+    assert "%envreg1" not in found
+    alone = special_values(excerpt("", cluster=None, cooperative=True).scene, None)
+    assert "%cluster_ctarank" not in alone
+    workspace = run.scene.zones.address(4)
+    assert told(alone["%envreg1"]) == ([workspace >> 32], None)
+    assert told(alone["%envreg2"]) == ([workspace & MASK[32]], None)
+    every = special_values(excerpt("", grid=(4, 6, 1)).scene, None)
+    assert told(every["%ctaid.x"]) == ([0], [3])
+    assert told(every["%ctaid.y"]) == ([0], [5])
+
+
+def test_operands_in_brackets() -> None:
+    """A variable with an index can be anywhere in it; an address of 32 bits is not followed."""
+    run = excerpt("st.global.u8 [%d0], 0;", before=".global .align 8 .u32 v[4];", symbols=["v"])
+    v = run.symbols["v"]
+    index = ptx.Name("%t")
+
+    def at(operand: Any) -> Any:
+        found = run.address(operand, 5)
+        return (*told(found), found.why)
+
+    subscript = ptx.Subscript("v", index)
+    assert at(subscript) == at(ptx.Address((subscript,))) == ([v], [MASK[64]], 5)
+    assert at(ptx.Subscript("w", index)) == ([0], [MASK[64]], 5)
+    run.registers["%t"] = lanes_of(8)
+    assert at(ptx.Address((ptx.Name("%t"),))) == ([0], [MASK[64]], 5)
+    run.registers["%d0"] = lanes_of(8)
+    assert at(ptx.Address((ptx.Name("%d0"),))) == ([8], None, -1)
+    assert told(run.value(ptx.Name("v"), 32, 5)) == ([0], [MASK[32]])
+    assert told(run.value(ptx.Name("%tid", "x"), 32, 5)) == ([0, 1, 2, 3], None)
+    assert told(run.value(ptx.Name("%d0", "x"), 64, 5)) == ([0], [MASK[64]])
+    assert run.origin((8, 8)) == run.origin("%d0") == -1
+    run.write(run.steps("st")[0], "%d0", lanes_of(1), EVERYBODY)
+    assert run.origin("%d0") == run.steps("st")[0].index
