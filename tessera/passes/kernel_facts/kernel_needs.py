@@ -148,8 +148,12 @@ def _exit_guards(flat: FlatFunction, flow: ControlFlow, loop: Loop) -> Iterator[
         block = flow.blocks[number]
         last = flat.instructions[block.end - 1]
         leaves = last.opcode.name in {"ret", "exit"}
-        if last.guard is not None and (leaves or not set(block.successors) <= set(loop.blocks)):
+        if not leaves and set(block.successors) <= set(loop.blocks):
+            continue
+        if last.guard is not None:
             yield last.guard.register
+        if last.opcode.name == "brx":
+            yield from registers_in(last.operands[0])
 
 
 def _sources(instruction: ptx.Instruction, meaning: Meaning) -> Iterator[str]:

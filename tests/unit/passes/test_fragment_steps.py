@@ -173,6 +173,7 @@ def test_equal_computations_have_one_recipe(first: str, second: str, is_same: bo
         ("st.shared.f32 [sh], %f0;", ["`st.shared.f32` stores it"]),
         ("st.local.f32 [own], %f0;", []),
         ("mov.b64 %d2, own; st.f32 [%d2], %f0;", []),
+        ("mov.b64 %d2, own; prefetch.L1 [%d2]; st.f32 [%d2], %f0;", []),
         # One of two places.
         ("mov.b64 %d2, own; @%p1 mov.b64 %d2, %d1; st.f32 [%d2], %f0;", ["`st.f32` stores it"]),
         ("mov.b64 %d2, %d1; @%p1 mov.b64 %d2, own; st.f32 [%d2], %f0;", ["`st.f32` stores it"]),

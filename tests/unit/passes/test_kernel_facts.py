@@ -253,6 +253,32 @@ def test_results_that_hide_an_address(body: str, hides: set[int]) -> None:
             False,
         ),
         (
+            "T: .branchtargets L, M; L: ld.volatile.global.u32 %r1, [%rd1]; brx.idx %r1, T; M:",
+            True,
+        ),
+        (
+            "T: .branchtargets L, M; L: ld.global.u32 %r1, [%rd1]; brx.idx %r1, T; M:",
+            False,
+        ),
+        (
+            "T: .branchtargets L, N; L: ld.volatile.global.u32 %r1, [%rd1];"
+            "setp.eq.u32 %p1, %r9, 1; brx.idx %r9, T; N: @%p1 bra L;",
+            False,
+        ),
+        # An atomic that changes nothing is a load.
+        ("L: atom.global.add.u32 %r1, [%rd1], 0; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", True),
+        ("L: atom.global.add.u32 %r1, [%rd1], 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", False),
+        ("L: atom.global.add.u32 %r1, [%rd1], %r9; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", False),
+        ("L: atom.global.exch.b32 %r1, [%rd1], 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", True),
+        ("L: atom.shared.exch.b32 %r1, [sh], 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;", False),
+        ("L: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p1, %r1, 0; @%p1 exit; bra L;", True),
+        ("L: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p1, %r9, 0; @%p1 bra L;", False),
+        (
+            "L: ld.volatile.global.u32 %r1, [%rd1]; setp.ne.u32 %p2, %r1, 0; mov.u32 %r2, 0;"
+            "@%p2 mov.u32 %r2, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra L;",
+            True,
+        ),
+        (
             "L: mov.u32 %r2, 7; atom.global.cas.b32 %r1, [%rd1], %r2, 1;"
             "setp.ne.u32 %p1, %r1, %r2; @%p1 bra L;",
             True,

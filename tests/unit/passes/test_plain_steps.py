@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tessera.ir.graph.region import Affine, Interval
 from tessera.ir.program import program as ir
 from tessera.ir.program.data_type import DataType
+from tessera.passes.byte_sets import intervals
+from tessera.passes.byte_sets.regions import may_region, must_region
 from tessera.passes.dependences import plain_steps
 from tessera.passes.dependences.dependences import find_order
 from tessera.passes.dependences.plain_steps import memcpy_accesses, memset_accesses, operand_bytes
@@ -59,6 +62,12 @@ def test_many_runs_become_one(most: int, is_exact: bool, monkeypatch: pytest.Mon
     runs = [[8 + 80 * row + 8 * place, 12 + 80 * row + 8 * place]
             for row in range(3) for place in range(2)]  # fmt: skip
     assert found == (runs if is_exact else [[8, 8 + 160 + 8 + 4]])
+
+
+def test_one_run_is_an_interval() -> None:
+    assert may_region(intervals.interval(3, 9)) == must_region(intervals.interval(3, 9))
+    assert may_region(intervals.interval(3, 9)) == Interval(3, 9)
+    assert may_region(intervals.EMPTY) == Affine(())
 
 
 BUFFERS = "buffer x bytes=256 role=input\nbuffer y bytes=256 role=output\n"
