@@ -355,6 +355,33 @@ def test_comparisons_of_addresses(made: Excerpt) -> None:
     assert (told(least), least.kind) == (([a], None), POINTER)
 
 
+def test_what_a_comparison_makes_doubtful(made: Excerpt) -> None:
+    a, b = made.object(0), made.object(1)
+    for before, other, wanted in ((0, b, SUMS), (BITS, b, BITS), (0, a + 8, 0)):
+        made.recorder.doubt = before
+        pair = [pointer(a), pointer(other)]
+        pointer_steps._tested(made, step(made, "setp"), pair, made._run_function)
+        assert made.recorder.doubt == wanted
+    # A number and an address: a larger kind, and both where it is open which is less.
+    pair = [lanes_of(0), pointer(a)]
+    (least,) = pointer_steps._tested(made, step(made, "min"), pair, made._run_function)
+    assert (told(least), least.kind) == (([0], None), POINTER)
+
+
+def test_what_was_lost_stays_lost(made: Excerpt) -> None:
+    lost = lanes_of(0, span=1, kind=HARD)
+    for values, anything in (
+        ([lost, lanes_of(8)], True),
+        ([lanes_of(8), lost], True),
+        ([lanes_of(1, span=1, kind=HARD), lanes_of(8)], False),
+        ([lanes_of(1, kind=HARD), lanes_of(8)], False),
+    ):
+        (found,) = results(made, "add", *values)
+        assert ((told(found), found.kind) == (ANY, HARD)) == anything
+    (found,) = results(made, "add", lanes_of(0, span=1), lanes_of(8))
+    assert (told(found), found.kind) == (([8], [1]), NUMBER)
+
+
 def test_results_that_may_be_a_distance() -> None:
     run = excerpt("mul.hi.u64 %d0, %p0, %d1;", needed=["%d0"])
     one = next(s for s in run.steps() if str(s.instruction.opcode).startswith("mul.hi"))
@@ -402,6 +429,13 @@ def known(body: str) -> list[str]:
         ("shr.u32 %r4, %r1, 3; mul.hi.u32 %r1, %r2, %r4;", []),
         ("shr.u32 %r4, %r1, 3; mul.hi.u32 %r1, %r2, %r3; add.u32 %r4, %r4, 1;", []),
         ("mul.hi.u32 %r4, %r2, %r3;", []),
+        ("mad.hi.u32 %r1, %r2, %r3, %r5; shr.u32 %r4, %r1, 3;", []),
+        # The shift writes over the product: what is shifted then is another number.
+        ("mul.hi.u32 %r1, %r2, %r3; shr.u32 %r1, %r1, 3; shr.u32 %r4, %r1, 1;", []),
+        # The product of the round before.
+        ("L: shr.u32 %r4, %r1, 3; mul.hi.u32 %r1, %r2, %r3; setp.lt.u32 %c0, %r4, 9; @%c0 bra L;",
+         []),
+        (QUOTIENT.replace("mul.hi.u32", "mul24.hi.u32"), []),
         ("mul.hi.u32 %r1, %r1, %r3; shr.u32 %r4, %r1, 3;", ["mul.hi.u32", "shr.u32"]),
         ("mul.hi.u64 %d1, %d2, %d3; shr.u64 %d4, %d1, 3; cvt.u32.u64 %r4, %d4;", []),
     ],
