@@ -20,6 +20,7 @@ from tessera.ir.graph.region import (
 )
 from tessera.passes.checker.bytes import (
     Array,
+    boundaries,
     common,
     hull_of,
     join,
@@ -162,6 +163,12 @@ def test_regions(pieces: tuple[Descriptor, ...]) -> None:
 def test_other_regions(region: Region, wanted: list[list[int]]) -> None:
     assert region_ranges(region, 64).tolist() == wanted
     assert region_hull(region, 64) == (tuple(wanted[0]) if wanted else (0, 0))
+
+
+def test_ends_at_which_a_buffer_is_cut() -> None:
+    assert boundaries(8, []).tolist() == [0, 8]
+    parts = [ranges_of([(2, 4), (6, 8)]), ranges_of([(4, 5), (0, 3)])]
+    assert boundaries(8, parts).tolist() == [0, 2, 3, 4, 5, 6, 8]
 
 
 def test_ranges_in_words() -> None:

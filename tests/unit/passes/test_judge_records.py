@@ -12,14 +12,14 @@ from tessera.ir.graph.access import NeedKind
 from tessera.ir.graph.graph import Node
 from tessera.ir.graph.region import Interval
 from tessera.ir.plan.launch_program import Area, AreaKind, Home, Landing, LandingId, Place
-from tessera.ir.plan.plan import Plan
+from tessera.ir.plan.plan import PlacedStep, Plan
 from tessera.ir.program import program as ir
 from tessera.ir.program.print_trace import print_program
 from tessera.passes.checker.bytes import ranges_of
 from tessera.passes.checker.check_plan import _check_replica, check_plan, check_replica
 from tessera.passes.checker.expected import _hull
 from tessera.passes.checker.findings import Findings
-from tessera.passes.checker.fits import _too_large
+from tessera.passes.checker.fits import _ARCH, _foreign, _too_large
 from tessera.passes.checker.homes import _check_words, _home_fault
 from tessera.passes.checker.landings import find_landings
 from tessera.passes.checker.memory import _check_apart, _check_devices, _range_fault, check_capacity
@@ -197,6 +197,37 @@ def test_what_a_device_of_two_sms_can_run(
     assert bool(found) == bool(why)
 
 
+@pytest.mark.parametrize(
+    ("code", "here", "runs"),
+    [
+        ("sm_80", "sm_80", True),
+        ("sm_80", "sm_89", True),
+        ("sm_80", "sm_120", True),
+        ("sm_89", "sm_80", False),
+        ("sm_90a", "sm_90a", True),
+        ("sm_90a", "sm_90", True),
+        ("sm_90a", "sm_100", False),
+        ("sm_90a", "sm_89", False),
+        ("sm_100f", "sm_100", True),
+        ("sm_100f", "sm_103", True),
+        ("sm_100f", "sm_109", True),
+        ("sm_100f", "sm_110", False),
+        ("sm_103f", "sm_100", False),
+        ("sm_103f", "sm_103", True),
+        ("sm_103f", "sm_109", True),
+        ("sm_103f", "sm_110", False),
+        ("sm_103f", "sm_113", False),
+        ("sm_100f", "sm_120", False),
+        ("", "sm_80", True),
+    ],
+)
+def test_code_for_an_architecture(code: str, here: str, runs: bool) -> None:
+    step: PlacedStep = SimpleNamespace(arch=code)  # type: ignore[assignment]
+    device = _ARCH.fullmatch(here)
+    assert device is not None
+    assert str(_foreign(step, device)) == ("" if runs else f"its code is for `{code}`")
+
+
 # --- bytes, homes and areas ------------------------------------------------------------------
 
 
@@ -252,6 +283,59 @@ def test_homes_are_where_their_bytes_are(
     fault = _home_fault(home, {0: {}}, [program], memory)  # type: ignore[arg-type]
     outside = "is of bytes of `s` outside 256:1024, which is all that is there"
     assert fault == (None if is_there else outside)
+
+
+@pytest.mark.parametrize(
+    ("home", "fault"),
+    [
+        ((0, 0, "a", ((0, 8),)), None),
+        ((1, 0, "a", ((0, 8),)), "is of a trace that is not there"),
+        ((0, -1, "a", ((0, 8),)), "names buffer -1, which is not there"),
+        ((0, 2, "a", ((0, 8),)), "names buffer 2, which is not there"),
+        ((0, 1, "a", ((0, 8),)), "is of `t`, which does not outlive a request"),
+        ((0, 0, "z", ((0, 8),)), "is of `s`, which has no place there"),
+        ((0, 0, "b", ((0, 8),)), "is of `s`, which has another there"),
+        ((0, 0, "a", ()), "has no bytes of `s`"),
+        ((0, 0, "a", ((8, 4),)), "has bytes 8:4 of `s`, which are out of order or none"),
+    ],
+)
+def test_homes_that_cannot_be(
+    home: tuple[int, int, str, tuple[tuple[int, int], ...]], fault: str | None
+) -> None:
+    program, _ = build([("s", 64, ir.Role.STATE), ("t", 64, ir.Role.TEMP)], [])
+
+    def made(trace: int, buffer: int, device: str, own: tuple[tuple[int, int], ...]) -> Home:
+        return Home(trace=trace, buffer=ir.BufferId(buffer), device=device, bytes=own)
+
+    place = Place(trace=0, buffer=ir.BufferId(0), device="a", kind=AreaKind.LANE, offset=0)
+    memory = SimpleNamespace(place=lambda _, device, __: place if device in "ab" else None)
+    known = {0: {0: [made(0, 0, "b", ((0, 4),))]}}
+    assert _home_fault(made(*home), known, [program], memory) == fault  # type: ignore[arg-type]
+
+
+def test_a_part_of_what_holds_addresses_or_is_pointed_to() -> None:
+    program = pointing(p={0: "x"})
+    for number, fault in ((0, True), (1, True), (2, False)):
+        buffer = ir.BufferId(number)
+        place = Place(trace=0, buffer=buffer, device="a", kind=AreaKind.LANE, offset=0, end=32)
+        words = "is in part, and holds addresses or is pointed to from memory"
+        assert _range_fault(place, 64, program) == (words if fault else None)
+
+
+@pytest.mark.parametrize(
+    ("devices", "wanted"),
+    [
+        (("a", "b"), ""),
+        (("a", "a"), "the devices of a replica need names of their own, not `host`"),
+        (("a", "host"), "the devices of a replica need names of their own, not `host`"),
+        (tuple(map(str, range(1024))), ""),
+        (tuple(map(str, range(1025))), "a replica of 1025 devices is too large to be proved"),
+    ],
+)
+def test_devices(devices: tuple[str, ...], wanted: str) -> None:
+    findings = Findings()
+    _check_devices(replace(lowered([]), devices=devices), findings)
+    assert headlines(findings) == [wanted] * bool(wanted)
 
 
 @pytest.mark.parametrize(
