@@ -127,7 +127,7 @@ def form(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) ->
     slopes = {digit: _signed(slope, bits) for digit, slope in value.slopes.items()}
     least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, MASK[bits])
     span = np.zeros((1, 1), dtype=np.int64)
-    start = value.start.view(np.int64) if bits == 64 else value.start.astype(np.int64)
+    start: Signed = value.start.view(np.int64)
     if value.span is not None:
         if (value.span >= (WIDE_SPAN if bits == 64 else MASKS[bits])).any():
             if bits == 64 or slopes:
@@ -153,7 +153,7 @@ def form(value: Lanes, bits: int, digits: tuple[Digit, ...], *, signed: bool) ->
 def low_form(value: Lanes, bits: int, digits: tuple[Digit, ...]) -> WholeForm:
     """Whole numbers that are equal to an exact value modulo 2**bits."""
     slopes = {digit: _signed(slope, bits) for digit, slope in value.slopes.items()}
-    start = value.start.view(np.int64) if bits == 64 else value.start.astype(np.int64)
+    start: Signed = value.start.view(np.int64)
     check(start, slopes, digits)
     return WholeForm(start, slopes, np.zeros((1, 1), dtype=np.int64))
 

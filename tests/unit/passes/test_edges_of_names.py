@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tessera.passes.lane_values import lanes
 from tessera.passes.lane_values.lanes import (
     LOW,
+    MASK,
     POINTER,
     WIDE,
     ElectedValue,
@@ -96,6 +98,50 @@ def test_one_number_has_one_name_in_either_order(name: str) -> None:
     )
     assert first is again
     assert (first is second) is (name not in ("add", "sub"))
+
+
+@pytest.mark.parametrize(
+    ("certain", "low", "high"),
+    [
+        (None, [3, 0], [5, 9]), ([False, False], [3, 0], [5, 9]), ([True, False], [3], [5]),
+        ([True, True], [3], [5]),
+    ],
+)  # fmt: skip
+def test_what_a_thread_that_is_surely_here_knows_holds_for_all(
+    certain: list[bool] | None, low: list[int], high: list[int]
+) -> None:
+    """Of a number that all threads have; else it holds for those that may be here."""
+    assumed = Assumptions()
+    symbol = assumed.fresh(number(0), number(9), is_shared=True)
+    here = None if certain is None else np.array([certain])
+    told = SumBound(((symbol, 1),), number(3), number(5))
+    assumed.assume((told,), np.array([[True, False]]), here)
+    assert [symbol.low.tolist(), symbol.high.tolist()] == [[low], [high]]
+    assumed.undo(0)
+    assert [symbol.low.tolist(), symbol.high.tolist()] == [[[0]], [[9]]]
+
+
+@pytest.mark.parametrize(
+    ("start", "span", "small"),
+    [
+        (0, (1 << 31) - 1, True), (0, 1 << 31, False), ((1 << 31) - 1, 0, True),
+        (1 << 31, 0, False), (MASK[64], 2, False), (5, 1, True),
+    ],
+)  # fmt: skip
+def test_small_numbers_have_one_name_in_all_widths(start: int, span: int, small: bool) -> None:
+    """Of 2**31 the signed minimum of 32 bits is another number."""
+    assumed, result = Assumptions(), open_(0, 7)
+    value = open_(start, span) if span else scalar(start)
+    if span:
+        value.form = SymbolForm(row(start), ((assumed.fresh(number(0), number(span)), 1),))
+    other = open_(0, 9)
+    other.form = SymbolForm(row(0), ((assumed.fresh(number(0), number(9)), 1),))
+    found = [
+        named(assumed, opcode(text), [value, other], result, bits).form
+        for text, bits in (("min.s32", 32), ("min.u64", 64), ("max.u64", 64))
+    ]
+    assert (found[0] is found[1]) is small
+    assert found[1] is not found[2]
 
 
 def test_a_sum_without_names_is_no_form() -> None:
