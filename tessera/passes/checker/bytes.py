@@ -147,7 +147,7 @@ def _descriptor(piece: Descriptor) -> Array:
     width = piece.width
     starts = np.array([piece.offset], dtype=np.int64)
     for dimension in sorted(piece.dimensions, key=lambda dimension: dimension.stride):
-        if dimension.stride <= width and len(starts) == 1:
+        if dimension.stride <= width:
             width += dimension.stride * (dimension.count - 1)
         else:
             steps = np.arange(dimension.count, dtype=np.int64) * dimension.stride

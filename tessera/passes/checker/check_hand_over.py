@@ -312,7 +312,7 @@ def _is_in_place(spans: Array, rows: Sequence[_MovedRow], size: int) -> bool:
 def _rows(
     shape: Sequence[int], size: int, moved: Sequence[MovedSequence], token_axis: int
 ) -> Iterator[_MovedRow]:
-    in_tokens = len(shape) > 1 and shape[1] == token_axis > 0
+    in_tokens = len(shape) > 1 and shape[1] == token_axis
     for own in moved:
         for number, (here, there) in enumerate(zip(own.source.rows, own.target.rows, strict=True)):
             end = size
