@@ -15,6 +15,8 @@ from tessera.passes.lane_values.digits import Digit
 from tessera.passes.lane_values.lanes import (
     HARD,
     MASK,
+    MIXED,
+    NUMBER,
     POINTER,
     WIDE,
     ElectedValue,
@@ -23,7 +25,8 @@ from tessera.passes.lane_values.lanes import (
     scalar,
     sloped,
 )
-from tests.helpers.excerpts import lanes_of, told
+from tessera.passes.lane_values.lanes import LOW as LOW_BITS
+from tests.helpers.excerpts import EVERYBODY, excerpt, lanes_of, told
 from tests.helpers.pointer_cases import HEADER
 
 ADDRESS = lanes_of(4096, span=7, kind=POINTER)
@@ -291,3 +294,22 @@ def test_the_value_of_any_thread() -> None:
     assert found.why == 4
     several.options = (lanes_of(1, 2), lanes_of(1, far + 1))
     assert _anywhere(several) is None
+
+
+def test_what_halves_are_made_of() -> None:
+    """The lower half of an address is known by its low bits; of anything else nothing is."""
+    run = excerpt("mov.b64 {%r1, %r2}, %d1; cvt.u64.u32 %d2, %r1; cvt.u64.u32 %d3, %r2;",
+                  needed=["%d2", "%d3"])  # fmt: skip
+    (cut,) = run.steps("mov.b64")
+    for kind, low, high in (
+        (NUMBER, NUMBER, NUMBER),
+        (POINTER, LOW_BITS, HARD),
+        (MIXED, LOW_BITS, HARD),
+        (LOW_BITS, LOW_BITS, HARD),
+        (HARD, HARD, HARD),
+    ):
+        run.registers["%d1"] = lanes_of((5 << 32) + 7, kind=kind)
+        run.step(cut, EVERYBODY)
+        found = run.registers["%r1"], run.registers["%r2"]
+        assert [told(value) for value in found] == [([7], None), ([5], None)]
+        assert [value.kind for value in found] == [low, high]
