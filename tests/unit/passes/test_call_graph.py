@@ -132,3 +132,42 @@ def test_calls_that_reach_code_that_loads_addresses(
     module = parse_module(CALLS.replace("TABLE", table).replace("CALL", call), "t.ptx")
     kernel = next(f for f in module.functions() if f.name == "k")
     assert ("passes" in call_reach(module, flatten(kernel)).bounded) is is_bounded
+
+
+TENSOR = "shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+AGAIN = """.version 8.6
+.target sm_90a
+.address_size 64
+.func own(.param .b64 a) { call own, (a); }
+.func wild(.param .b64 a) { trap; call wild, (a); st.global.u32 [0], 1; }
+.func f(.param .b64 a)
+{
+    .reg .b64 %d<4>;
+    .reg .b32 %r<4>;
+    .shared .b32 sh;
+    .local .b32 l;
+    LINE
+    call f, (a);
+}
+.visible .entry k(.param .u64 y) { .param .b64 b; call f, (b); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_quiet"),
+    [
+        ("", True),
+        ("st.shared.u32 [sh], 1; st.local.u32 [l], 1; ld.param.u64 %d1, [a];", True),
+        ("add.u64 %d1, %d2, 5;", True),
+        ("call own, (a);", True),
+        ("call wild, (a);", False),
+        ("st.global.u32 [%d1], 1;", False),
+        ("ld.global.u32 %r1, [%d1];", False),
+        ("st.u32 [%d1], 1;", False),
+        ("_odd.b32 5;", False),
+        (f"cp.async.bulk.tensor.1d.{TENSOR} [sh], [%d1, {{%r1}}], [sh];", False),
+    ],
+)
+def test_functions_that_touch_only_memory_of_their_own(line: str, is_quiet: bool) -> None:
+    module = parse_module(AGAIN.replace("LINE", line), "t.ptx")
+    assert ("f" in call_reach(module, flatten(module.definitions()["k"])).quiet) is is_quiet

@@ -40,6 +40,7 @@ KERNEL = """.version 8.6
     ret;
 }}
 """
+TENSOR = "shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
 
 def of(body: str) -> tuple[ptx.Module, ptx.Function, FlatFunction]:
@@ -116,6 +117,9 @@ def test_parameters_that_are_more_than_bases(body: str, valued: set[str]) -> Non
         ("mov.b64 {%r1, %r2}, %rd1;", False),
         ("ld.shared.u64 %rd2, [sh];", True),
         ("ld.shared.u32 %r1, [sh];", False),
+        ("_odd.b32 %r1, 5;", True),
+        (f"cp.async.bulk.tensor.1d.{TENSOR} [sh], [%rd1, {{%r1}}], [sh];", True),
+        ("tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [x, {%r1}];", True),
     ],
 )
 def test_code_that_may_load_an_address(body: str, loads: bool) -> None:
