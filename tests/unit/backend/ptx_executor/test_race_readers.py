@@ -45,3 +45,15 @@ def test_a_cluster_barrier_orders_the_ctas_of_a_cluster():
     with pytest.raises(TesseraError) as failure:
         launch(body.replace(wait, "", 1), 4, 32, cluster=(2, 1, 1))
     assert failure.value.diagnostics[0].code == "TSR5016"
+
+
+def test_a_thread_may_write_its_own_bytes_again():
+    """Nobody has read them, or another warp has before the last barrier."""
+    again = "st.global.u32 [%rd2], %r1; st.global.u32 [%rd2], %r3;"
+    assert (launch(again, 2, 64) == np.arange(128)).all()
+    again = (
+        ".shared .align 4 .b8 s[256]; shl.b32 %r5, %r1, 2; mov.u32 %r6, s; "
+        "add.u32 %r6, %r6, %r5; st.shared.u32 [%r6], %r1; bar.sync 0; ld.shared.u32 %r7, [s]; "
+        "bar.sync 0; st.shared.u32 [%r6], %r1; st.shared.u32 [%r6], %r3;"
+    )
+    launch(again, 1, 64)
