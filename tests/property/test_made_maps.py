@@ -77,6 +77,10 @@ CHANGES = {
         + BASE.replace("@%p2", "@%p1").replace("%rd2;", "v;")
         + "}",
     ),
+    "an axis is an expression": (
+        "b1024.b32 [ %rd1 + 0 ], 0x0, %r2;",
+        "b1024.b32 [ %rd1 + 0 ], 0+0, %r2;",
+    ),
     "something else is written to shared memory": (
         FIRST_COPY,
         "st.shared.b32 [%r11+16], %r6;\n" + FIRST_COPY,
