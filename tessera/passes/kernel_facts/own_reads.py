@@ -29,14 +29,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.ir.opcodes import WRITTEN_ROLES, MemoryEffect, special_register
 from tessera.ir.opcodes.special_registers import Varies
 from tessera.ir.ptx import syntax as ptx
 from tessera.ir.ptx.constants import integer_value
 from tessera.ir.ptx.layout import size_bytes
-from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 from tessera.passes.kernel_facts.operand_names import place_of, registers_in, written_registers
+
+if TYPE_CHECKING:
+    from tessera.passes.kernel_facts.kernel_code import KernelCode, Step
 
 _GLOBAL = frozenset({"global", "generic"})
 _OUT_OF_ORDER = frozenset({"nc", "async", "mmio"})
